@@ -1,0 +1,281 @@
+//! The command line: one clap definition feeds parsing, `--help`, the manual and the completions.
+//! Plain types come out; nothing here looks at the host.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
+
+use crate::outcome::{EXIT_TABLE, LEFTOVERS};
+use crate::plan::{Backend, Stages};
+use crate::signals::Sig;
+use crate::{duration, plan, signals};
+
+/// Run COMMAND and end everything it started: timeout(1), but tree-safe.
+///
+/// When treekill-run returns, nothing that COMMAND started is still alive, whatever forked twice,
+/// called setsid, ignored SIGTERM or was left behind with `&`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "treekill-run",
+    version,
+    args_override_self = true,
+    max_term_width = 100
+)]
+#[command(override_usage = "treekill-run [OPTIONS] [--] COMMAND [ARG]...")]
+pub struct Options {
+    /// Stop the tree after this long (30, 1.5m, 250ms, 1m30s); 0 is never
+    #[arg(short, long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = duration::parse)]
+    pub timeout: Duration,
+
+    /// First signal of a stop: a name with or without SIG, a number, RTMIN+N
+    #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    pub signal: Sig,
+
+    /// From the first signal to SIGKILL; 0 is never
+    #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub kill_after: Duration,
+
+    /// Several signals in turn, such as INT:5s,QUIT:2s,KILL; a list that does not end in KILL never kills
+    #[arg(long, value_name = "LIST", value_parser = plan::parse_stages, conflicts_with_all = ["signal", "kill_after"])]
+    pub stages: Option<Stages>,
+
+    /// Who gets the first signal; SIGKILL is always for all
+    #[arg(long, value_name = "WHO", default_value = "tree")]
+    pub signal_to: SignalTo,
+
+    /// After a timeout, end with the command's status instead of 124
+    #[arg(short, long)]
+    pub preserve_status: bool,
+
+    /// What to do with processes that outlive the command
+    #[arg(long, value_name = "POLICY", default_value = "kill")]
+    pub leftovers: Leftovers,
+
+    /// How long processes that outlive the command may take to finish by themselves
+    #[arg(long, value_name = "DURATION", default_value = "200ms", value_parser = duration::parse)]
+    pub leftover_grace: Duration,
+
+    /// Status when the command succeeded but left processes; 0 leaves its own
+    #[arg(long, value_name = "STATUS", default_value_t = LEFTOVERS)]
+    pub leftover_status: u8,
+
+    /// Longest wait for emptiness after SIGKILL; 0 waits for ever
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub drain_limit: Duration,
+
+    /// What holds the tree, in order of preference; the first that works is taken
+    #[arg(
+        short,
+        long,
+        value_name = "LIST",
+        default_value = "auto",
+        value_delimiter = ',', action = ArgAction::Set
+    )]
+    pub backend: Vec<Backend>,
+
+    /// Stop the tree when the process that called treekill-run dies
+    #[arg(long)]
+    pub die_with_parent: bool,
+
+    /// Let the command go on, without a limit, if treekill-run is killed with SIGKILL
+    #[arg(long)]
+    pub no_guard: bool,
+
+    /// Forbid everything in the tree to gain privileges, as setuid programs do
+    #[arg(long)]
+    pub no_new_privs: bool,
+
+    /// Leave the command in the caller's session and process group
+    #[arg(short, long, conflicts_with = "new_session")]
+    pub foreground: bool,
+
+    /// Give the command a session of its own, out of reach of the caller's terminal
+    #[arg(long)]
+    pub new_session: bool,
+
+    /// Write a JSON report of the run to this file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "report_fd")]
+    pub report: Option<PathBuf>,
+
+    /// Write a JSON report of the run to this open descriptor
+    #[arg(long, value_name = "N")]
+    pub report_fd: Option<u16>,
+
+    /// Say nothing but treekill-run's own errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Say each step
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Print help; the manual says more
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version)]
+    version: Option<bool>,
+
+    /// The command and its arguments, as they are: options of treekill-run end here
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, value_hint = clap::ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Who gets the first signal of a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SignalTo {
+    /// Every process of the tree.
+    Tree,
+    /// The members of the tree in the command's process group.
+    Group,
+    /// The command alone.
+    Command,
+}
+
+/// What becomes of processes that outlive the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Leftovers {
+    /// End them.
+    Kill,
+    /// Wait for them, within the timeout.
+    Wait,
+    /// Leave them running.
+    Leave,
+}
+
+/// The clap definition, exit table included; the generators of manual and completions read it too.
+pub fn command() -> clap::Command {
+    let mut table = String::from("Exit status:\n");
+    for row in EXIT_TABLE {
+        writeln!(table, "  {:<7}{}", row.status, row.meaning).expect("a String takes everything");
+    }
+    Options::command()
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .after_help(table.trim_end().to_owned())
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// Run a command.
+    Run(Box<Options>),
+    /// Print this on stdout and end with 0.
+    Print(String),
+}
+
+/// Reads a command line, the program's name included.
+///
+/// # Errors
+/// One line, without the program's name and without a newline.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
+    let parsed = command()
+        .try_get_matches_from(args)
+        .and_then(|mut matches| Options::from_arg_matches_mut(&mut matches));
+    match parsed {
+        Ok(options) => Ok(Request::Run(Box::new(options))),
+        Err(error) if !error.use_stderr() => Ok(Request::Print(error.to_string())),
+        Err(error) => Err(one_line(&error)),
+    }
+}
+
+/// Clap's paragraphs in one line: what is wrong, then its tips.
+fn one_line(error: &clap::Error) -> String {
+    use clap::error::ErrorKind;
+    if matches!(error.kind(), ErrorKind::MissingRequiredArgument) {
+        return String::from(
+            "no command given: expected treekill-run [OPTIONS] [--] COMMAND [ARG]...; try --help",
+        );
+    }
+    let text = error.to_string();
+    let paragraphs = text
+        .split("\n\n")
+        .map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut line = String::new();
+    for paragraph in paragraphs {
+        if let Some(wrong) = paragraph.strip_prefix("error: ") {
+            line.push_str(wrong);
+        } else if let Some(tip) = paragraph.strip_prefix("tip: ") {
+            let _ = write!(line, " ({tip})");
+        }
+    }
+    line + "; try --help"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(args: &[&str]) -> Options {
+        let args = std::iter::once("treekill-run")
+            .chain(args.iter().copied())
+            .map(OsString::from);
+        match parse(args) {
+            Ok(Request::Run(options)) => *options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refusal(args: &[&str]) -> String {
+        let args = std::iter::once("treekill-run")
+            .chain(args.iter().copied())
+            .map(OsString::from);
+        parse(args).expect_err("refused")
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn options_end_at_the_first_word_that_is_none() {
+        let line = options(&["-t", "5", "sh", "-t", "6", "--", "--nonsense", "-h"]);
+        assert_eq!(line.timeout, Duration::from_secs(5));
+        assert_eq!(line.command, ["sh", "-t", "6", "--", "--nonsense", "-h"]);
+        assert_eq!(options(&["--", "-x", "--"]).command, ["-x", "--"]);
+    }
+
+    #[test]
+    fn the_last_of_an_option_wins() {
+        let line = options(&[
+            "-t",
+            "5",
+            "-t6",
+            "-b",
+            "subreaper",
+            "--backend=cgroup",
+            "-k1",
+            "true",
+        ]);
+        assert_eq!(line.timeout, Duration::from_secs(6));
+        assert_eq!(line.backend, [Backend::Cgroup]);
+        assert_eq!(line.kill_after, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_refusal_is_one_line_that_names_the_value() {
+        for (args, named) in [
+            (&["-t", "abc", "true"][..], "'abc'"),
+            (&["-t", "-1", "true"], "'-1'"),
+            (&["-s", "NOSUCH", "true"], "'NOSUCH'"),
+            (&["--stages", "INT:5s,", "true"], "'INT:5s,'"),
+            (&["--stages", "INT", "-k", "5", "true"], "--kill-after"),
+            (&["-b", "nonsense", "true"], "'nonsense'"),
+            (&["--no-such-option", "--", "true"], "'--no-such-option'"),
+            (&["--timeuot", "5", "true"], "--timeout"),
+            (&["-q", "-v", "true"], "--verbose"),
+            (&["--leftover-status", "256", "true"], "256"),
+            (&[], "no command"),
+            (&["--"], "no command"),
+        ] {
+            let line = refusal(args);
+            assert!(line.contains(named), "{args:?}: {line}");
+            assert!(!line.contains('\n'), "{line}");
+        }
+    }
+}

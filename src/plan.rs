@@ -1,0 +1,280 @@
+//! Options turned into a plan: what the state machine obeys and what the processes set up. Pure.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::cli::{Leftovers, Options, SignalTo};
+use crate::duration;
+use crate::outcome::ExitPolicy;
+use crate::signals::{self, Sig};
+
+/// What can hold a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// The first of cgroup and subreaper that works.
+    Auto,
+    /// A cgroup v2 leaf of our own.
+    Cgroup,
+    /// A transient systemd scope.
+    Systemd,
+    /// A PID namespace.
+    Pidns,
+    /// Ancestry alone.
+    Subreaper,
+}
+
+/// One step of a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// What is sent.
+    pub signal: Sig,
+    /// How long until the next stage; `None` waits for ever, and is what every last stage has.
+    pub wait: Option<Duration>,
+}
+
+/// The signals of a stop in their order; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stages(Vec<Stage>);
+
+impl Stages {
+    /// The stages of `--signal` and `--kill-after`, where a zero grace means that SIGKILL never comes.
+    pub fn new(signal: Sig, kill_after: Duration) -> Stages {
+        let wait = off_if_zero(kill_after);
+        let mut stages = vec![Stage { signal, wait }];
+        if wait.is_some() {
+            stages.push(Stage {
+                signal: Sig::KILL,
+                wait: None,
+            });
+        }
+        Stages(stages)
+    }
+
+    /// The stage at this place.
+    pub fn get(&self, index: usize) -> Option<Stage> {
+        self.0.get(index).copied()
+    }
+
+    /// The stages after a relayed signal took the place of the first one's.
+    #[must_use]
+    pub fn starting_with(&self, signal: Sig) -> Stages {
+        let mut stages = self.clone();
+        stages.0[0].signal = signal;
+        stages
+    }
+}
+
+/// The grace that `--kill-after` has by default, and that a relayed signal gets before a list of nothing but KILL.
+const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+
+/// Reads `--stages`: `SIGNAL:DURATION,...,SIGNAL`.
+///
+/// # Errors
+/// A sentence that names the list and what was expected.
+pub fn parse_stages(text: &str) -> Result<Stages, String> {
+    let refuse = |why: String| {
+        Err(format!(
+            "invalid stage list '{text}': {why}, as in INT:5s,QUIT:2s,KILL"
+        ))
+    };
+    let words: Vec<&str> = text.split(',').collect();
+    let mut stages = Vec::with_capacity(words.len());
+    for (index, word) in words.iter().enumerate() {
+        let (name, wait) = word
+            .split_once(':')
+            .map_or((*word, None), |(name, wait)| (name, Some(wait)));
+        let signal = match signals::parse(name) {
+            Ok(signal) => signal,
+            Err(why) => return refuse(why),
+        };
+        let is_last = index + 1 == words.len();
+        let wait = match wait.map(duration::parse).transpose() {
+            Ok(wait) => wait,
+            Err(why) => return refuse(why),
+        };
+        match (is_last, wait) {
+            (true, Some(_)) => return refuse(format!("the last stage, '{word}', has no duration")),
+            (false, None) => {
+                return refuse(format!(
+                    "'{word}' needs a duration, since another stage follows"
+                ));
+            }
+            (false, Some(_)) if signal == Sig::KILL => {
+                return refuse("nothing can follow KILL".into());
+            }
+            _ => stages.push(Stage { signal, wait }),
+        }
+    }
+    if stages[0].signal == Sig::KILL {
+        return Ok(Stages::new(Sig::KILL, DEFAULT_GRACE));
+    }
+    Ok(Stages(stages))
+}
+
+/// What the state machine obeys.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// When the clock ends the run; `None` is never.
+    pub timeout: Option<Duration>,
+    /// The signals of a stop.
+    pub stages: Stages,
+    /// Who gets the first of them.
+    pub signal_to: SignalTo,
+    /// What becomes of processes that outlive the command.
+    pub leftovers: Leftovers,
+    /// How long they may take to finish by themselves.
+    pub leftover_grace: Duration,
+    /// The death of the front ends the tree; off under `--no-guard`.
+    pub guard: bool,
+    /// The command shares session and process group with the caller.
+    pub is_in_terminal: bool,
+    /// What bears on the exit status.
+    pub exit: ExitPolicy,
+}
+
+/// How much is said on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Errors of our own only.
+    Quiet,
+    /// One line when something was out of the ordinary.
+    Normal,
+    /// Each step.
+    Verbose,
+}
+
+/// Whether the command shares the caller's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Session {
+    /// The caller's session and process group: prompts, editors and job control work.
+    Callers,
+    /// A session of the command's own.
+    Own,
+}
+
+/// Everything about a run that was settled before its first process.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the state machine obeys.
+    pub policy: Policy,
+    /// Where the command lives.
+    pub session: Session,
+    /// Longest wait for emptiness after SIGKILL; `None` is for ever.
+    pub drain_limit: Option<Duration>,
+    /// The tree may not gain privileges.
+    pub no_new_privs: bool,
+    /// How much is said.
+    pub verbosity: Verbosity,
+}
+
+impl Plan {
+    /// The plan for these options, on a host with or without a controlling terminal.
+    pub fn new(options: &Options, has_terminal: bool) -> Plan {
+        let session = match (options.foreground, options.new_session) {
+            (true, _) => Session::Callers,
+            (_, true) => Session::Own,
+            _ if has_terminal => Session::Callers,
+            _ => Session::Own,
+        };
+        let exit = ExitPolicy {
+            preserve_status: options.preserve_status,
+            leftover_status: options.leftover_status,
+        };
+        let policy = Policy {
+            timeout: off_if_zero(options.timeout),
+            stages: options
+                .stages
+                .clone()
+                .unwrap_or_else(|| Stages::new(options.signal, options.kill_after)),
+            signal_to: options.signal_to,
+            leftovers: options.leftovers,
+            leftover_grace: options.leftover_grace,
+            guard: !options.no_guard,
+            is_in_terminal: session == Session::Callers,
+            exit,
+        };
+        let verbosity = match (options.quiet, options.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        let drain_limit = off_if_zero(options.drain_limit);
+        Plan {
+            policy,
+            session,
+            drain_limit,
+            no_new_privs: options.no_new_privs,
+            verbosity,
+        }
+    }
+}
+
+fn off_if_zero(duration: Duration) -> Option<Duration> {
+    (!duration.is_zero()).then_some(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(name: &str, wait: Option<u64>) -> Stage {
+        Stage {
+            signal: signals::parse(name).expect("a signal"),
+            wait: wait.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn a_stage_list_is_read_in_order() {
+        let stages = parse_stages("INT:5s,quit:2s,KILL").expect("a list");
+        assert_eq!(
+            stages.0,
+            [
+                stage("INT", Some(5)),
+                stage("QUIT", Some(2)),
+                stage("KILL", None)
+            ]
+        );
+        assert_eq!(
+            parse_stages("TERM").expect("a list").0,
+            [stage("TERM", None)]
+        );
+    }
+
+    #[test]
+    fn a_list_of_nothing_but_kill_gives_a_relayed_signal_its_grace() {
+        let stages = parse_stages("KILL").expect("a list");
+        assert_eq!(
+            stages.starting_with(Sig::TERM).0,
+            [stage("TERM", Some(10)), stage("KILL", None)]
+        );
+    }
+
+    #[test]
+    fn a_bad_stage_list_is_refused_by_name() {
+        for text in [
+            "",
+            ",",
+            "TERM,",
+            "TERM,KILL",
+            "TERM:x,KILL",
+            "KILL:5s,TERM",
+            "TERM:5s",
+            "NOSUCH:5s,KILL",
+            "TERM:5s,KILL:1s",
+            "TERM:5s:6s,KILL",
+        ] {
+            let refusal = parse_stages(text).expect_err(text);
+            assert!(refusal.contains(&format!("'{text}'")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_kill_after_of_zero_never_kills() {
+        assert_eq!(
+            Stages::new(Sig::TERM, Duration::ZERO).0,
+            [stage("TERM", None)]
+        );
+    }
+}

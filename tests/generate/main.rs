@@ -1,0 +1,2 @@
+//! The processes that tests put under treekill-run.
+fn main() {}
