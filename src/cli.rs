@@ -18,12 +18,7 @@ use crate::{duration, plan, signals};
 /// When treekill-run returns, nothing that COMMAND started is still alive, whatever forked twice,
 /// called setsid, ignored SIGTERM or was left behind with `&`.
 #[derive(Debug, Parser)]
-#[command(
-    name = "treekill-run",
-    version,
-    args_override_self = true,
-    max_term_width = 100
-)]
+#[command(name = "treekill-run", version, args_override_self = true, max_term_width = 100)]
 #[command(override_usage = "treekill-run [OPTIONS] [--] COMMAND [ARG]...")]
 pub struct Options {
     /// Stop the tree after this long (30, 1.5m, 250ms, 1m30s); 0 is never
@@ -153,10 +148,7 @@ pub fn command() -> clap::Command {
     for row in EXIT_TABLE {
         writeln!(table, "  {:<7}{}", row.status, row.meaning).expect("a String takes everything");
     }
-    Options::command()
-        .disable_help_flag(true)
-        .disable_version_flag(true)
-        .after_help(table.trim_end().to_owned())
+    Options::command().disable_help_flag(true).disable_version_flag(true).after_help(table.trim_end().to_owned())
 }
 
 /// What the command line asks for.
@@ -173,9 +165,8 @@ pub enum Request {
 /// # Errors
 /// One line, without the program's name and without a newline.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
-    let parsed = command()
-        .try_get_matches_from(args)
-        .and_then(|mut matches| Options::from_arg_matches_mut(&mut matches));
+    let parsed =
+        command().try_get_matches_from(args).and_then(|mut matches| Options::from_arg_matches_mut(&mut matches));
     match parsed {
         Ok(options) => Ok(Request::Run(Box::new(options))),
         Err(error) if !error.use_stderr() => Ok(Request::Print(error.to_string())),
@@ -187,14 +178,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, String
 fn one_line(error: &clap::Error) -> String {
     use clap::error::ErrorKind;
     if matches!(error.kind(), ErrorKind::MissingRequiredArgument) {
-        return String::from(
-            "no command given: expected treekill-run [OPTIONS] [--] COMMAND [ARG]...; try --help",
-        );
+        return String::from("no command given: expected treekill-run [OPTIONS] [--] COMMAND [ARG]...; try --help");
     }
     let text = error.to_string();
-    let paragraphs = text
-        .split("\n\n")
-        .map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
+    let paragraphs = text.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
     let mut line = String::new();
     for paragraph in paragraphs {
         if let Some(wrong) = paragraph.strip_prefix("error: ") {
@@ -211,9 +198,7 @@ mod tests {
     use super::*;
 
     fn options(args: &[&str]) -> Options {
-        let args = std::iter::once("treekill-run")
-            .chain(args.iter().copied())
-            .map(OsString::from);
+        let args = std::iter::once("treekill-run").chain(args.iter().copied()).map(OsString::from);
         match parse(args) {
             Ok(Request::Run(options)) => *options,
             other => panic!("{other:?}"),
@@ -221,9 +206,7 @@ mod tests {
     }
 
     fn refusal(args: &[&str]) -> String {
-        let args = std::iter::once("treekill-run")
-            .chain(args.iter().copied())
-            .map(OsString::from);
+        let args = std::iter::once("treekill-run").chain(args.iter().copied()).map(OsString::from);
         parse(args).expect_err("refused")
     }
 
@@ -242,16 +225,7 @@ mod tests {
 
     #[test]
     fn the_last_of_an_option_wins() {
-        let line = options(&[
-            "-t",
-            "5",
-            "-t6",
-            "-b",
-            "subreaper",
-            "--backend=cgroup",
-            "-k1",
-            "true",
-        ]);
+        let line = options(&["-t", "5", "-t6", "-b", "subreaper", "--backend=cgroup", "-k1", "true"]);
         assert_eq!(line.timeout, Duration::from_secs(6));
         assert_eq!(line.backend, [Backend::Cgroup]);
         assert_eq!(line.kill_after, Duration::from_secs(1));

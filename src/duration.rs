@@ -35,17 +35,12 @@ fn timeout_grammar(text: &str) -> Option<Duration> {
 fn compound(text: &str) -> Option<Duration> {
     let bytes = text.as_bytes();
     let follows = |is_first: fn(&u8) -> bool, is_second: fn(&u8) -> bool| {
-        bytes
-            .windows(2)
-            .any(|pair| is_first(&pair[0]) && is_second(&pair[1]))
+        bytes.windows(2).any(|pair| is_first(&pair[0]) && is_second(&pair[1]))
     };
     let has_second_part = follows(|b| b.is_ascii_lowercase() || *b == b' ', u8::is_ascii_digit);
-    let is_loose =
-        follows(|b| b.is_ascii_digit(), |b| *b == b' ') || bytes.iter().any(u8::is_ascii_uppercase);
+    let is_loose = follows(|b| b.is_ascii_digit(), |b| *b == b' ') || bytes.iter().any(u8::is_ascii_uppercase);
     let is_framed = bytes.first()?.is_ascii_digit() && bytes.last()?.is_ascii_lowercase();
-    (has_second_part && !is_loose && is_framed)
-        .then(|| humantime::parse_duration(text).ok())
-        .flatten()
+    (has_second_part && !is_loose && is_framed).then(|| humantime::parse_duration(text).ok()).flatten()
 }
 
 /// A number of strtod(3) that is neither negative nor NaN.
@@ -59,11 +54,7 @@ impl Number {
     fn scaled(&self, scale: f64) -> Duration {
         let seconds = self.value * scale;
         let duration = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        if duration.is_zero() && self.is_written_nonzero {
-            Duration::from_nanos(1)
-        } else {
-            duration
-        }
+        if duration.is_zero() && self.is_written_nonzero { Duration::from_nanos(1) } else { duration }
     }
 }
 
@@ -72,13 +63,7 @@ fn number(text: &str) -> Option<(Number, &str)> {
     let lower = text.to_ascii_lowercase();
     for word in ["infinity", "inf"] {
         if lower.starts_with(word) {
-            return Some((
-                Number {
-                    value: f64::INFINITY,
-                    is_written_nonzero: true,
-                },
-                &text[word.len()..],
-            ));
+            return Some((Number { value: f64::INFINITY, is_written_nonzero: true }, &text[word.len()..]));
         }
     }
     if lower.starts_with("0x")
@@ -92,13 +77,7 @@ fn number(text: &str) -> Option<(Number, &str)> {
     }
     let end = mantissa + exponent_len(&text[mantissa..], b'e');
     let value = text[..end].parse().ok()?;
-    Some((
-        Number {
-            value,
-            is_written_nonzero: has_nonzero(&text[..mantissa]),
-        },
-        &text[end..],
-    ))
+    Some((Number { value, is_written_nonzero: has_nonzero(&text[..mantissa]) }, &text[end..]))
 }
 
 /// A hexadecimal number with an optional binary exponent: `0x10`, `0x1.8p-3`.
@@ -111,38 +90,19 @@ fn hexadecimal(text: &str) -> Option<(Number, &str)> {
     let exponent = exponent_len(&digits[mantissa..], b'p');
     // Out of the range of i32 the outcome is 0 or infinity anyway.
     let power = match digits[mantissa..mantissa + exponent].get(1..) {
-        Some(text) => text.parse().unwrap_or(if text.starts_with('-') {
-            -99_999
-        } else {
-            99_999
-        }),
+        Some(text) => text.parse().unwrap_or(if text.starts_with('-') { -99_999 } else { 99_999 }),
         None => 0_i32,
     };
-    let (whole, fraction) = digits[..mantissa]
-        .split_once('.')
-        .unwrap_or((&digits[..mantissa], ""));
-    let value = whole.bytes().chain(fraction.bytes()).fold(0.0, |sum, b| {
-        sum * 16.0 + f64::from(char::from(b).to_digit(16).unwrap_or(0))
-    });
-    let shift = power.saturating_sub(
-        i32::try_from(fraction.len())
-            .unwrap_or(i32::MAX)
-            .saturating_mul(4),
-    );
+    let (whole, fraction) = digits[..mantissa].split_once('.').unwrap_or((&digits[..mantissa], ""));
+    let value = whole
+        .bytes()
+        .chain(fraction.bytes())
+        .fold(0.0, |sum, b| sum * 16.0 + f64::from(char::from(b).to_digit(16).unwrap_or(0)));
+    let shift = power.saturating_sub(i32::try_from(fraction.len()).unwrap_or(i32::MAX).saturating_mul(4));
     let is_written_nonzero = has_nonzero(&digits[..mantissa]);
     // 0 times an overflowing power would be NaN.
-    let value = if is_written_nonzero {
-        value * 2f64.powi(shift)
-    } else {
-        0.0
-    };
-    Some((
-        Number {
-            value,
-            is_written_nonzero,
-        },
-        &digits[mantissa + exponent..],
-    ))
+    let value = if is_written_nonzero { value * 2f64.powi(shift) } else { 0.0 };
+    Some((Number { value, is_written_nonzero }, &digits[mantissa + exponent..]))
 }
 
 /// Bytes of `123.45` at the start of the text, and how many digits are among them.
@@ -151,10 +111,7 @@ fn mantissa_len(text: &str, is_digit: fn(&u8) -> bool) -> (usize, usize) {
     if text.as_bytes().get(whole) != Some(&b'.') {
         return (whole, whole);
     }
-    let fraction = text[whole + 1..]
-        .bytes()
-        .take_while(|b| is_digit(b))
-        .count();
+    let fraction = text[whole + 1..].bytes().take_while(|b| is_digit(b)).count();
     (whole + 1 + fraction, whole + fraction)
 }
 
@@ -165,10 +122,7 @@ fn exponent_len(text: &str, letter: u8) -> usize {
         return 0;
     }
     let sign = usize::from(matches!(bytes.get(1), Some(b'+' | b'-')));
-    let digits = bytes[1 + sign..]
-        .iter()
-        .take_while(|b| b.is_ascii_digit())
-        .count();
+    let digits = bytes[1 + sign..].iter().take_while(|b| b.is_ascii_digit()).count();
     if digits == 0 { 0 } else { 1 + sign + digits }
 }
 
@@ -212,12 +166,7 @@ mod tests {
 
     #[test]
     fn our_own_units_and_compounds_are_accepted() {
-        for (text, millis) in [
-            ("250ms", 250),
-            ("1500us", 1),
-            ("1m30s", 90_000),
-            ("1h 1s", 3_601_000),
-        ] {
+        for (text, millis) in [("250ms", 250), ("1500us", 1), ("1m30s", 90_000), ("1h 1s", 3_601_000)] {
             assert_eq!(parse(text).map(|d| d.as_millis()), Ok(millis), "{text}");
         }
     }
@@ -244,9 +193,8 @@ mod tests {
     #[test]
     fn nonsense_is_refused_by_name() {
         for text in [
-            "", " ", "abc", "nan", "-1", "-0x1", "1x", "1D", "1 ", "5 s", "1ss", "1sm", "s", ".",
-            "+", "+-1", "++1", "e5", "0x", "0xs", "1e", "1e+", "1,5", "inf1", "infinit", "５",
-            "1M", "5sec", "1m30", "1m 30 s",
+            "", " ", "abc", "nan", "-1", "-0x1", "1x", "1D", "1 ", "5 s", "1ss", "1sm", "s", ".", "+", "+-1", "++1",
+            "e5", "0x", "0xs", "1e", "1e+", "1,5", "inf1", "infinit", "５", "1M", "5sec", "1m30", "1m 30 s",
         ] {
             let refusal = parse(text).expect_err(text);
             assert!(refusal.contains(&format!("'{text}'")), "{refusal}");

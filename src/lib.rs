@@ -2,22 +2,20 @@
 //!
 //! The binary is `main.rs`; the modules are public so that tests and generators see the same code.
 
+pub mod boundary;
 pub mod cli;
 pub mod duration;
+pub mod front;
+pub mod keeper;
 pub mod outcome;
 pub mod plan;
+pub mod report;
 pub mod signals;
+pub mod spawn;
+pub mod supervisor;
+pub mod sys;
+pub mod tree;
+pub mod voice;
+pub mod wire;
 
-/// The whole program.
-pub fn run() -> std::process::ExitCode {
-    match cli::parse(std::env::args_os()) {
-        Ok(cli::Request::Print(text)) => {
-            print!("{text}");
-            std::process::ExitCode::SUCCESS
-        }
-        other => {
-            eprintln!("treekill-run: {other:?}");
-            std::process::ExitCode::from(outcome::FAILED)
-        }
-    }
-}
+pub use front::run;

@@ -107,64 +107,23 @@ pub struct ExitRow {
 
 /// The exit statuses as `--help`, the manual and the README print them; `exit_for` is the same table as code.
 pub const EXIT_TABLE: &[ExitRow] = &[
-    ExitRow {
-        status: "N",
-        meaning: "the command's own status: it ended by itself and left nothing running",
-    },
-    ExitRow {
-        status: "128+N",
-        meaning: "the command died of signal N; treekill-run dies of the same signal",
-    },
-    ExitRow {
-        status: "124",
-        meaning: "timed out",
-    },
-    ExitRow {
-        status: "125",
-        meaning: "treekill-run itself failed; nothing of the command is alive",
-    },
-    ExitRow {
-        status: "126",
-        meaning: "the command was found but cannot be executed",
-    },
-    ExitRow {
-        status: "127",
-        meaning: "the command was not found",
-    },
-    ExitRow {
-        status: "137",
-        meaning: "the command was stopped and needed SIGKILL",
-    },
-    ExitRow {
-        status: "193",
-        meaning: "the command succeeded but left processes behind; they were ended",
-    },
-    ExitRow {
-        status: "194",
-        meaning: "processes outlived SIGKILL and --drain-limit; they are named",
-    },
-    ExitRow {
-        status: "195",
-        meaning: "what was asked for is not available here; the command was not started",
-    },
+    ExitRow { status: "N", meaning: "the command's own status: it ended by itself and left nothing running" },
+    ExitRow { status: "128+N", meaning: "the command died of signal N; treekill-run dies of the same signal" },
+    ExitRow { status: "124", meaning: "timed out" },
+    ExitRow { status: "125", meaning: "treekill-run itself failed; nothing of the command is alive" },
+    ExitRow { status: "126", meaning: "the command was found but cannot be executed" },
+    ExitRow { status: "127", meaning: "the command was not found" },
+    ExitRow { status: "137", meaning: "the command was stopped and needed SIGKILL" },
+    ExitRow { status: "193", meaning: "the command succeeded but left processes behind; they were ended" },
+    ExitRow { status: "194", meaning: "processes outlived SIGKILL and --drain-limit; they are named" },
+    ExitRow { status: "195", meaning: "what was asked for is not available here; the command was not started" },
 ];
 
 /// The status for an outcome. The order of the questions is the order of precedence.
 pub fn exit_for(outcome: &Outcome, policy: &ExitPolicy) -> Exit {
-    let Outcome {
-        cause,
-        failure,
-        end,
-        needed_kill,
-        left_over,
-        survived,
-    } = *outcome;
+    let Outcome { cause, failure, end, needed_kill, left_over, survived } = *outcome;
     if let Some(Failure::Exec(errno)) = failure {
-        return Exit::Code(if errno == nix::libc::ENOENT {
-            NOT_FOUND
-        } else {
-            CANNOT_EXECUTE
-        });
+        return Exit::Code(if errno == nix::libc::ENOENT { NOT_FOUND } else { CANNOT_EXECUTE });
     }
     if survived {
         return Exit::Code(SURVIVORS);
@@ -180,9 +139,7 @@ pub fn exit_for(outcome: &Outcome, policy: &ExitPolicy) -> Exit {
             End::Signaled(sig) => shell_status(sig),
         }),
         Cause::TimedOut => Exit::Code(TIMED_OUT),
-        Cause::Signal(_) | Cause::ParentDied | Cause::FrontDied if needed_kill => {
-            Exit::Code(KILLED)
-        }
+        Cause::Signal(_) | Cause::ParentDied | Cause::FrontDied if needed_kill => Exit::Code(KILLED),
         _ => match end {
             End::Exited(0) if left_over => Exit::Code(policy.leftover_status),
             End::Exited(code) => Exit::Code(code),
@@ -200,10 +157,7 @@ fn shell_status(sig: Sig) -> u8 {
 mod tests {
     use super::*;
 
-    const POLICY: ExitPolicy = ExitPolicy {
-        preserve_status: false,
-        leftover_status: LEFTOVERS,
-    };
+    const POLICY: ExitPolicy = ExitPolicy { preserve_status: false, leftover_status: LEFTOVERS };
     const ENDED: Outcome = Outcome {
         cause: Cause::Ended,
         failure: None,
@@ -219,120 +173,21 @@ mod tests {
         let term = Cause::Signal(Sig::TERM);
         for (outcome, exit) in [
             (ENDED, Exit::Code(0)),
-            (
-                Outcome {
-                    end: Some(End::Exited(77)),
-                    ..ENDED
-                },
-                Exit::Code(77),
-            ),
-            (
-                Outcome {
-                    end: died(Sig::INT),
-                    ..ENDED
-                },
-                Exit::Raise(Sig::INT),
-            ),
-            (
-                Outcome {
-                    end: died(Sig::KILL),
-                    ..ENDED
-                },
-                Exit::Raise(Sig::KILL),
-            ),
-            (
-                Outcome {
-                    cause: Cause::TimedOut,
-                    end: died(Sig::TERM),
-                    ..ENDED
-                },
-                Exit::Code(124),
-            ),
-            (
-                Outcome {
-                    cause: Cause::TimedOut,
-                    ..ENDED
-                },
-                Exit::Code(124),
-            ),
-            (
-                Outcome {
-                    cause: Cause::TimedOut,
-                    end: died(Sig::KILL),
-                    needed_kill: true,
-                    ..ENDED
-                },
-                Exit::Code(137),
-            ),
-            (
-                Outcome {
-                    cause: term,
-                    end: died(Sig::TERM),
-                    ..ENDED
-                },
-                Exit::Raise(Sig::TERM),
-            ),
-            (
-                Outcome {
-                    cause: term,
-                    end: Some(End::Exited(3)),
-                    ..ENDED
-                },
-                Exit::Code(3),
-            ),
-            (
-                Outcome {
-                    cause: term,
-                    end: died(Sig::KILL),
-                    needed_kill: true,
-                    ..ENDED
-                },
-                Exit::Code(137),
-            ),
-            (
-                Outcome {
-                    cause: Cause::ParentDied,
-                    end: died(Sig::TERM),
-                    ..ENDED
-                },
-                Exit::Raise(Sig::TERM),
-            ),
-            (
-                Outcome {
-                    failure: Some(Failure::Internal),
-                    end: None,
-                    ..ENDED
-                },
-                Exit::Code(125),
-            ),
-            (
-                Outcome {
-                    failure: Some(Failure::Exec(nix::libc::EACCES)),
-                    ..ENDED
-                },
-                Exit::Code(126),
-            ),
-            (
-                Outcome {
-                    failure: Some(Failure::Exec(nix::libc::ENOENT)),
-                    ..ENDED
-                },
-                Exit::Code(127),
-            ),
-            (
-                Outcome {
-                    left_over: true,
-                    ..ENDED
-                },
-                Exit::Code(193),
-            ),
-            (
-                Outcome {
-                    survived: true,
-                    ..ENDED
-                },
-                Exit::Code(194),
-            ),
+            (Outcome { end: Some(End::Exited(77)), ..ENDED }, Exit::Code(77)),
+            (Outcome { end: died(Sig::INT), ..ENDED }, Exit::Raise(Sig::INT)),
+            (Outcome { end: died(Sig::KILL), ..ENDED }, Exit::Raise(Sig::KILL)),
+            (Outcome { cause: Cause::TimedOut, end: died(Sig::TERM), ..ENDED }, Exit::Code(124)),
+            (Outcome { cause: Cause::TimedOut, ..ENDED }, Exit::Code(124)),
+            (Outcome { cause: Cause::TimedOut, end: died(Sig::KILL), needed_kill: true, ..ENDED }, Exit::Code(137)),
+            (Outcome { cause: term, end: died(Sig::TERM), ..ENDED }, Exit::Raise(Sig::TERM)),
+            (Outcome { cause: term, end: Some(End::Exited(3)), ..ENDED }, Exit::Code(3)),
+            (Outcome { cause: term, end: died(Sig::KILL), needed_kill: true, ..ENDED }, Exit::Code(137)),
+            (Outcome { cause: Cause::ParentDied, end: died(Sig::TERM), ..ENDED }, Exit::Raise(Sig::TERM)),
+            (Outcome { failure: Some(Failure::Internal), end: None, ..ENDED }, Exit::Code(125)),
+            (Outcome { failure: Some(Failure::Exec(nix::libc::EACCES)), ..ENDED }, Exit::Code(126)),
+            (Outcome { failure: Some(Failure::Exec(nix::libc::ENOENT)), ..ENDED }, Exit::Code(127)),
+            (Outcome { left_over: true, ..ENDED }, Exit::Code(193)),
+            (Outcome { survived: true, ..ENDED }, Exit::Code(194)),
         ] {
             assert_eq!(exit_for(&outcome, &POLICY), exit, "{outcome:?}");
         }
@@ -349,95 +204,27 @@ mod tests {
             failure: None,
         };
         assert_eq!(
-            exit_for(
-                &Outcome {
-                    failure: Some(Failure::Exec(nix::libc::ENOENT)),
-                    ..all
-                },
-                &POLICY
-            ),
+            exit_for(&Outcome { failure: Some(Failure::Exec(nix::libc::ENOENT)), ..all }, &POLICY),
             Exit::Code(127)
         );
-        assert_eq!(
-            exit_for(
-                &Outcome {
-                    failure: Some(Failure::Internal),
-                    ..all
-                },
-                &POLICY
-            ),
-            Exit::Code(194)
-        );
+        assert_eq!(exit_for(&Outcome { failure: Some(Failure::Internal), ..all }, &POLICY), Exit::Code(194));
         assert_eq!(exit_for(&all, &POLICY), Exit::Code(194));
-        assert_eq!(
-            exit_for(
-                &Outcome {
-                    survived: false,
-                    ..all
-                },
-                &POLICY
-            ),
-            Exit::Code(137)
-        );
-        let failed = Outcome {
-            end: Some(End::Exited(4)),
-            left_over: true,
-            ..ENDED
-        };
-        assert_eq!(
-            exit_for(&failed, &POLICY),
-            Exit::Code(4),
-            "a failure is not hidden by leftovers"
-        );
+        assert_eq!(exit_for(&Outcome { survived: false, ..all }, &POLICY), Exit::Code(137));
+        let failed = Outcome { end: Some(End::Exited(4)), left_over: true, ..ENDED };
+        assert_eq!(exit_for(&failed, &POLICY), Exit::Code(4), "a failure is not hidden by leftovers");
     }
 
     #[test]
     fn preserve_status_gives_the_commands_own_end_after_a_timeout() {
-        let policy = ExitPolicy {
-            preserve_status: true,
-            ..POLICY
-        };
-        let timed_out = Outcome {
-            cause: Cause::TimedOut,
-            ..ENDED
-        };
-        assert_eq!(
-            exit_for(
-                &Outcome {
-                    end: Some(End::Exited(7)),
-                    ..timed_out
-                },
-                &policy
-            ),
-            Exit::Code(7)
-        );
-        assert_eq!(
-            exit_for(
-                &Outcome {
-                    end: Some(End::Signaled(Sig::TERM)),
-                    ..timed_out
-                },
-                &policy
-            ),
-            Exit::Code(143)
-        );
+        let policy = ExitPolicy { preserve_status: true, ..POLICY };
+        let timed_out = Outcome { cause: Cause::TimedOut, ..ENDED };
+        assert_eq!(exit_for(&Outcome { end: Some(End::Exited(7)), ..timed_out }, &policy), Exit::Code(7));
+        assert_eq!(exit_for(&Outcome { end: Some(End::Signaled(Sig::TERM)), ..timed_out }, &policy), Exit::Code(143));
     }
 
     #[test]
     fn a_leftover_status_of_zero_keeps_success() {
-        let policy = ExitPolicy {
-            leftover_status: 0,
-            ..POLICY
-        };
-        assert_eq!(
-            exit_for(
-                &Outcome {
-                    left_over: true,
-                    ..ENDED
-                },
-                &policy
-            ),
-            Exit::Code(0)
-        );
+        let policy = ExitPolicy { leftover_status: 0, ..POLICY };
+        assert_eq!(exit_for(&Outcome { left_over: true, ..ENDED }, &policy), Exit::Code(0));
     }
 }

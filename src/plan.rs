@@ -1,5 +1,6 @@
 //! Options turned into a plan: what the state machine obeys and what the processes set up. Pure.
 
+use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -24,6 +25,18 @@ pub enum Backend {
     Subreaper,
 }
 
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::Auto => "auto",
+            Backend::Cgroup => "cgroup",
+            Backend::Systemd => "systemd",
+            Backend::Pidns => "pidns",
+            Backend::Subreaper => "subreaper",
+        })
+    }
+}
+
 /// One step of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
@@ -43,10 +56,7 @@ impl Stages {
         let wait = off_if_zero(kill_after);
         let mut stages = vec![Stage { signal, wait }];
         if wait.is_some() {
-            stages.push(Stage {
-                signal: Sig::KILL,
-                wait: None,
-            });
+            stages.push(Stage { signal: Sig::KILL, wait: None });
         }
         Stages(stages)
     }
@@ -73,17 +83,11 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// # Errors
 /// A sentence that names the list and what was expected.
 pub fn parse_stages(text: &str) -> Result<Stages, String> {
-    let refuse = |why: String| {
-        Err(format!(
-            "invalid stage list '{text}': {why}, as in INT:5s,QUIT:2s,KILL"
-        ))
-    };
+    let refuse = |why: String| Err(format!("invalid stage list '{text}': {why}, as in INT:5s,QUIT:2s,KILL"));
     let words: Vec<&str> = text.split(',').collect();
     let mut stages = Vec::with_capacity(words.len());
     for (index, word) in words.iter().enumerate() {
-        let (name, wait) = word
-            .split_once(':')
-            .map_or((*word, None), |(name, wait)| (name, Some(wait)));
+        let (name, wait) = word.split_once(':').map_or((*word, None), |(name, wait)| (name, Some(wait)));
         let signal = match signals::parse(name) {
             Ok(signal) => signal,
             Err(why) => return refuse(why),
@@ -96,9 +100,7 @@ pub fn parse_stages(text: &str) -> Result<Stages, String> {
         match (is_last, wait) {
             (true, Some(_)) => return refuse(format!("the last stage, '{word}', has no duration")),
             (false, None) => {
-                return refuse(format!(
-                    "'{word}' needs a duration, since another stage follows"
-                ));
+                return refuse(format!("'{word}' needs a duration, since another stage follows"));
             }
             (false, Some(_)) if signal == Sig::KILL => {
                 return refuse("nothing can follow KILL".into());
@@ -177,16 +179,10 @@ impl Plan {
             _ if has_terminal => Session::Callers,
             _ => Session::Own,
         };
-        let exit = ExitPolicy {
-            preserve_status: options.preserve_status,
-            leftover_status: options.leftover_status,
-        };
+        let exit = ExitPolicy { preserve_status: options.preserve_status, leftover_status: options.leftover_status };
         let policy = Policy {
             timeout: off_if_zero(options.timeout),
-            stages: options
-                .stages
-                .clone()
-                .unwrap_or_else(|| Stages::new(options.signal, options.kill_after)),
+            stages: options.stages.clone().unwrap_or_else(|| Stages::new(options.signal, options.kill_after)),
             signal_to: options.signal_to,
             leftovers: options.leftovers,
             leftover_grace: options.leftover_grace,
@@ -200,13 +196,7 @@ impl Plan {
             _ => Verbosity::Normal,
         };
         let drain_limit = off_if_zero(options.drain_limit);
-        Plan {
-            policy,
-            session,
-            drain_limit,
-            no_new_privs: options.no_new_privs,
-            verbosity,
-        }
+        Plan { policy, session, drain_limit, no_new_privs: options.no_new_privs, verbosity }
     }
 }
 
@@ -219,36 +209,20 @@ mod tests {
     use super::*;
 
     fn stage(name: &str, wait: Option<u64>) -> Stage {
-        Stage {
-            signal: signals::parse(name).expect("a signal"),
-            wait: wait.map(Duration::from_secs),
-        }
+        Stage { signal: signals::parse(name).expect("a signal"), wait: wait.map(Duration::from_secs) }
     }
 
     #[test]
     fn a_stage_list_is_read_in_order() {
         let stages = parse_stages("INT:5s,quit:2s,KILL").expect("a list");
-        assert_eq!(
-            stages.0,
-            [
-                stage("INT", Some(5)),
-                stage("QUIT", Some(2)),
-                stage("KILL", None)
-            ]
-        );
-        assert_eq!(
-            parse_stages("TERM").expect("a list").0,
-            [stage("TERM", None)]
-        );
+        assert_eq!(stages.0, [stage("INT", Some(5)), stage("QUIT", Some(2)), stage("KILL", None)]);
+        assert_eq!(parse_stages("TERM").expect("a list").0, [stage("TERM", None)]);
     }
 
     #[test]
     fn a_list_of_nothing_but_kill_gives_a_relayed_signal_its_grace() {
         let stages = parse_stages("KILL").expect("a list");
-        assert_eq!(
-            stages.starting_with(Sig::TERM).0,
-            [stage("TERM", Some(10)), stage("KILL", None)]
-        );
+        assert_eq!(stages.starting_with(Sig::TERM).0, [stage("TERM", Some(10)), stage("KILL", None)]);
     }
 
     #[test]
@@ -272,9 +246,6 @@ mod tests {
 
     #[test]
     fn a_kill_after_of_zero_never_kills() {
-        assert_eq!(
-            Stages::new(Sig::TERM, Duration::ZERO).0,
-            [stage("TERM", None)]
-        );
+        assert_eq!(Stages::new(Sig::TERM, Duration::ZERO).0, [stage("TERM", None)]);
     }
 }

@@ -67,11 +67,7 @@ impl Sig {
 
     /// Whether the terminal driver sends it to a whole process group, termios(3) and tty_ioctl(4).
     pub fn is_from_terminals(self) -> bool {
-        self.is_job_stop()
-            || matches!(
-                self,
-                Sig::INT | Sig::QUIT | Sig::HUP | Sig::CONT | Sig::WINCH
-            )
+        self.is_job_stop() || matches!(self, Sig::INT | Sig::QUIT | Sig::HUP | Sig::CONT | Sig::WINCH)
     }
 }
 
@@ -95,11 +91,7 @@ impl fmt::Display for Sig {
 }
 
 /// Other spellings that kill(1) and GNU timeout take.
-const ALIASES: [(&str, i32); 3] = [
-    ("IOT", libc::SIGABRT),
-    ("CLD", libc::SIGCHLD),
-    ("POLL", libc::SIGIO),
-];
+const ALIASES: [(&str, i32); 3] = [("IOT", libc::SIGABRT), ("CLD", libc::SIGCHLD), ("POLL", libc::SIGIO)];
 
 /// Reads a signal as people write it: `TERM`, `sigterm`, `15`, `RTMIN+2`, `RTMAX-1`, or a shell's
 /// status of a death by it (`143`).
@@ -111,10 +103,7 @@ pub fn parse(text: &str) -> Result<Sig, String> {
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     let number = if !upper.is_empty() && upper.bytes().all(|b| b.is_ascii_digit()) {
         // A shell shows a death by signal n as 128+n.
-        upper
-            .parse()
-            .ok()
-            .map(|n: i32| if n > 128 { n - 128 } else { n })
+        upper.parse().ok().map(|n: i32| if n > 128 { n - 128 } else { n })
     } else if let Some(offset) = name.strip_prefix("RTMIN") {
         real_time_offset(offset, '+').map(|n| libc::SIGRTMIN() + n)
     } else if let Some(offset) = name.strip_prefix("RTMAX") {
@@ -122,12 +111,12 @@ pub fn parse(text: &str) -> Result<Sig, String> {
     } else {
         let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
         let named = || Sig::all().find(|sig| !name.is_empty() && sig.to_string() == name);
-        alias
-            .map(|(_, number)| *number)
-            .or_else(|| named().map(Sig::number))
+        alias.map(|(_, number)| *number).or_else(|| named().map(Sig::number))
     };
     number.and_then(Sig::new).ok_or_else(|| {
-        format!("unknown signal '{text}': expected a name such as TERM or SIGINT, a number from 1 to {LAST}, or RTMIN+N")
+        format!(
+            "unknown signal '{text}': expected a name such as TERM or SIGINT, a number from 1 to {LAST}, or RTMIN+N"
+        )
     })
 }
 
@@ -137,9 +126,7 @@ fn real_time_offset(text: &str, sign: char) -> Option<i32> {
         return Some(0);
     }
     let n: i32 = text.strip_prefix(sign)?.parse().ok()?;
-    (0..=libc::SIGRTMAX() - libc::SIGRTMIN())
-        .contains(&n)
-        .then_some(n)
+    (0..=libc::SIGRTMAX() - libc::SIGRTMIN()).contains(&n).then_some(n)
 }
 
 /// A set of signals in the kernel's own layout: bit n-1 stands for signal n.
@@ -186,10 +173,7 @@ mod tests {
         }
         assert_eq!(parse("IOT"), Ok(Sig(libc::SIGABRT)));
         assert_eq!(parse("rtmin+2").map(Sig::number), Ok(libc::SIGRTMIN() + 2));
-        assert_eq!(
-            parse("SIGRTMAX-1").map(Sig::number),
-            Ok(libc::SIGRTMAX() - 1)
-        );
+        assert_eq!(parse("SIGRTMAX-1").map(Sig::number), Ok(libc::SIGRTMAX() - 1));
         assert_eq!(parse("RTMIN").map(Sig::number), Ok(libc::SIGRTMIN()));
     }
 

@@ -1,0 +1,389 @@
+//! A cgroup v2 leaf of our own: made and locked by the front, killed and removed by the keeper, cgroups(7).
+//!
+//! Whoever holds the lock on a leaf's directory is its owner. Front and keeper share one open file description, so the
+//! lock goes when both are dead, in whatever PID namespace; a leaf whose lock can be taken exclusively has no owner.
+
+mod locate;
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, accessat, chmodat, flock, fstat, mkdirat, openat, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+
+use super::{Boundary, Occupancy};
+use crate::signals::Sig;
+use crate::sys;
+
+/// How the leaf of a run with a guard is called; it may be killed once it has no owner.
+const GUARDED: &str = "treekill-run-";
+/// How the leaf of a run without a guard is called; it is removed only when empty.
+const UNGUARDED: &str = "treekill-run.unguarded-";
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+const WRITE: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
+
+/// A leaf that this process owns.
+pub(super) struct Leaf {
+    parent: OwnedFd,
+    name: CString,
+    directory: OwnedFd,
+    events: OwnedFd,
+    path: String,
+}
+
+/// How often a new name is tried when somebody else gets at the leaf between its birth and its lock.
+const ATTEMPTS: usize = 16;
+
+impl Leaf {
+    /// Makes a leaf in our own cgroup and locks it.
+    ///
+    /// # Errors
+    /// Why there can be none here and what would help, as a sentence.
+    pub(super) fn make(is_guarded: bool) -> Result<Leaf, String> {
+        let place = locate::own_cgroup()?;
+        let why = |errno: Errno| match errno {
+            Errno::ACCESS | Errno::PERM => {
+                format!("{place} is not ours to make cgroups in; it would have to be delegated to this user")
+            }
+            Errno::ROFS => format!("{place} is mounted read-only"),
+            errno => format!("cannot make a cgroup in {place}: {}", io::Error::from(errno)),
+        };
+        let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty()).map_err(why)?;
+        // Entering a leaf needs the right to write to the common ancestor's cgroup.procs: our own cgroup's.
+        accessat(&parent, c"cgroup.procs", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).map_err(why)?;
+        for _ in 0..ATTEMPTS {
+            let name = random_name(if is_guarded { GUARDED } else { UNGUARDED }).map_err(why)?;
+            match mkdirat(&parent, &name, Mode::RWXU) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => continue,
+                Err(errno) => return Err(why(errno)),
+            }
+            match own(&parent, &name, &why) {
+                Ok(Some((directory, events))) => {
+                    let path = format!("{place}/{}", name.to_string_lossy());
+                    return Ok(Leaf { parent, name, directory, events, path });
+                }
+                // A sweeper took it for ownerless in the moment between; what it did to this one is its own.
+                Ok(None) => {
+                    let _ = unlinkat(&parent, &name, AtFlags::REMOVEDIR);
+                }
+                Err(error) => {
+                    let _ = unlinkat(&parent, &name, AtFlags::REMOVEDIR);
+                    return Err(error);
+                }
+            }
+        }
+        Err(format!("cannot keep a cgroup in {place}: others remove it at once"))
+    }
+
+    /// Freeze, kill each, thaw: for kernels before 5.14, which have no cgroup.kill.
+    ///
+    /// A frozen member can neither fork nor end by itself, so what is listed is complete and stays what it is.
+    fn freeze_and_kill(&self) -> io::Result<()> {
+        write(&self.directory, c"cgroup.freeze", b"1")?;
+        self.wait_until_frozen()?;
+        let members = self.members()?;
+        for batch in members.chunks(crate::tree::BATCH) {
+            let pidfds: Vec<(Pid, OwnedFd)> =
+                batch.iter().filter_map(|pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?))).collect();
+            // Opened first, then confirmed: a pid that was reused in between is no member now.
+            let still: BTreeSet<i32> = self.members()?.into_iter().map(Pid::as_raw_pid).collect();
+            for (pid, pidfd) in pidfds {
+                if still.contains(&pid.as_raw_pid()) {
+                    let _ = sys::send_signal(pidfd.as_fd(), Sig::KILL);
+                }
+            }
+        }
+        write(&self.directory, c"cgroup.freeze", b"0")
+    }
+
+    /// Blocks until the kernel says that all members are frozen, at most `FREEZE_LIMIT`: what is not by then is in the
+    /// kernel, and the next round gets it.
+    fn wait_until_frozen(&self) -> io::Result<()> {
+        let start = sys::now();
+        loop {
+            if read_event(&self.directory, "frozen")? == Some(true) {
+                return Ok(());
+            }
+            let Some(left) = FREEZE_LIMIT.checked_sub(sys::now() - start) else { return Ok(()) };
+            let mut fds = [PollFd::new(&self.events, PollFlags::PRI)];
+            poll(&mut fds, Some(&Timespec::try_from(left).expect("a second")))?;
+            acknowledge(&self.events)?;
+        }
+    }
+}
+
+const FREEZE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Opens and locks a new leaf; `None` if a sweeper has it. The lock can be had on a directory that was removed in
+/// between, so the name must still lead to it afterwards.
+fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<Option<(OwnedFd, OwnedFd)>, String> {
+    let directory = match openat(parent, name, DIRECTORY, Mode::empty()) {
+        // A umask without our own bits.
+        Err(Errno::ACCESS) => {
+            chmodat(parent, name, Mode::RWXU, AtFlags::empty()).map_err(why)?;
+            openat(parent, name, DIRECTORY, Mode::empty()).map_err(why)?
+        }
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened.map_err(why)?,
+    };
+    match flock(&directory, FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        locked => locked.map_err(why)?,
+    }
+    match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if found.st_ino == fstat(&directory).map_err(why)?.st_ino => {}
+        Ok(_) | Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(why(errno)),
+    }
+    let kind =
+        read(&directory, c"cgroup.type").map_err(|error| format!("cannot read the type of a new cgroup: {error}"))?;
+    if kind.trim_end() != "domain" {
+        return Err(format!("our cgroup is part of a threaded one ({})", kind.trim_end()));
+    }
+    let events = openat(&directory, c"cgroup.events", READ, Mode::empty()).map_err(why)?;
+    Ok(Some((directory, events)))
+}
+
+impl Boundary for Leaf {
+    fn name(&self) -> String {
+        format!("cgroup {}", self.path)
+    }
+
+    fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.directory.as_fd())
+    }
+
+    fn entrance(&self) -> io::Result<OwnedFd> {
+        Ok(openat(&self.directory, c"cgroup.procs", WRITE, Mode::empty())?)
+    }
+
+    fn members(&self) -> io::Result<Vec<Pid>> {
+        let mut pids = vec![];
+        gather(self.directory.as_fd(), &mut pids)?;
+        Ok(pids)
+    }
+
+    fn kill(&self) -> io::Result<()> {
+        match kill(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match self.freeze_and_kill() {
+                Err(error) if is_gone(&error) => Ok(()),
+                result => result,
+            },
+            result => result,
+        }
+    }
+
+    fn remove(&self) -> io::Result<Occupancy> {
+        remove(&self.parent, &self.name, &self.directory)
+    }
+
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.as_fd())
+    }
+
+    fn release(&self) -> io::Result<Vec<Pid>> {
+        let procs = openat(&self.parent, c"cgroup.procs", WRITE, Mode::empty())?;
+        let mut moved = vec![];
+        loop {
+            let members = self.members()?;
+            let before = moved.len();
+            for pid in &members {
+                match rustix::io::write(&procs, pid.as_raw_pid().to_string().as_bytes()) {
+                    Ok(_) => moved.push(*pid),
+                    // It ended in between.
+                    Err(Errno::SRCH) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            // A member that forks while it is moved leaves its child behind: look again until nobody is.
+            if members.is_empty() || moved.len() == before {
+                break;
+            }
+        }
+        moved.sort_unstable_by_key(|pid| pid.as_raw_pid());
+        moved.dedup();
+        self.remove()?;
+        Ok(moved)
+    }
+}
+
+/// Ownerless leaves that could not be removed yet.
+#[derive(Default)]
+pub struct Ownerless {
+    parent: Option<OwnedFd>,
+    leaves: Vec<(CString, OwnedFd)>,
+}
+
+/// Kills and removes the leaves of this user beside our own that nobody owns any more. It never waits: what still dies
+/// is tried once more by `Ownerless::retry`, then left to the next run.
+pub fn remove_ownerless() -> Ownerless {
+    find_ownerless().unwrap_or_default()
+}
+
+fn find_ownerless() -> io::Result<Ownerless> {
+    let place = locate::own_cgroup().map_err(io::Error::other)?;
+    let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty())?;
+    let mut leaves = vec![];
+    for entry in Dir::read_from(&parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_guarded = name.to_bytes().starts_with(GUARDED.as_bytes());
+        if !is_guarded && !name.to_bytes().starts_with(UNGUARDED.as_bytes()) {
+            continue;
+        }
+        let Ok(directory) = openat(&parent, name, DIRECTORY, Mode::empty()) else { continue };
+        // Only our own: another user's leaf with our prefix is none of our business, and root's is not a user's to kill.
+        if fstat(&directory)?.st_uid != geteuid().as_raw()
+            || flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err()
+        {
+            continue;
+        }
+        if is_guarded {
+            let _ = kill(&directory);
+        }
+        if !matches!(remove(&parent, name, &directory), Ok(Occupancy::Empty)) {
+            leaves.push((name.to_owned(), directory));
+        }
+    }
+    Ok(Ownerless { parent: Some(parent), leaves })
+}
+
+impl Ownerless {
+    /// Tries once more to remove them.
+    pub fn retry(&self) {
+        let Some(parent) = &self.parent else { return };
+        for (name, directory) in &self.leaves {
+            // What still lives is the next run's.
+            let _ = remove(parent, name, directory);
+        }
+    }
+}
+
+/// Removes a cgroup that nothing lives in, with empty ones below it. `rmdir` decides, since the kernel refuses it
+/// while anything lives there, and `populated` only tells a refusal because of empty children from another.
+fn remove(parent: &OwnedFd, name: &CStr, directory: &OwnedFd) -> io::Result<Occupancy> {
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(Occupancy::Empty),
+        Err(Errno::BUSY) => {}
+        // Nobody may remove it, but whether it is empty can still be seen.
+        Err(errno) => {
+            return match read_event(directory, "populated") {
+                Ok(Some(false) | None) => Ok(Occupancy::Empty),
+                Ok(Some(true)) => Ok(Occupancy::Populated),
+                Err(_) => Err(errno.into()),
+            };
+        }
+    }
+    if read_event(directory, "populated")? == Some(true) {
+        return Ok(Occupancy::Populated);
+    }
+    remove_children(directory.as_fd())?;
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(Occupancy::Empty),
+        // Something entered in between, or a task that is dying has not left yet.
+        Err(Errno::BUSY) => Ok(Occupancy::Populated),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn remove_children(directory: BorrowedFd<'_>) -> io::Result<()> {
+    for name in children(directory)? {
+        if let Ok(child) = openat(directory, &name, DIRECTORY, Mode::empty()) {
+            remove_children(child.as_fd())?;
+        }
+        // One that is in use makes the parent's removal fail, which is what counts.
+        let _ = unlinkat(directory, &name, AtFlags::REMOVEDIR);
+    }
+    Ok(())
+}
+
+/// Reads the members of a cgroup and of all below it.
+fn gather(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> io::Result<()> {
+    match read(directory, c"cgroup.procs") {
+        Ok(text) => pids.extend(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?))),
+        // A threaded cgroup: its processes are listed by the domain above it.
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {}
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    for name in children(directory)? {
+        if let Ok(child) = openat(directory, &name, DIRECTORY, Mode::empty()) {
+            gather(child.as_fd(), pids)?;
+        }
+    }
+    Ok(())
+}
+
+/// The names of the cgroups directly below this one.
+fn children(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+    // A directory's link count is 2 and one for each directory in it.
+    if fstat(directory)?.st_nlink <= 2 {
+        return Ok(vec![]);
+    }
+    let mut names = vec![];
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type() == FileType::Directory && name != c"." && name != c".." {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Writes cgroup.kill, cgroups(7); NotFound on kernels before 5.14, success on a cgroup that is gone.
+fn kill(directory: &OwnedFd) -> io::Result<()> {
+    match write(directory, c"cgroup.kill", b"1") {
+        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(()),
+        result => result,
+    }
+}
+
+fn write(directory: &OwnedFd, name: &CStr, text: &[u8]) -> io::Result<()> {
+    let file = openat(directory, name, WRITE, Mode::empty())?;
+    rustix::io::write(&file, text)?;
+    Ok(())
+}
+
+fn read(directory: impl AsFd, name: &CStr) -> io::Result<String> {
+    let mut text = String::new();
+    File::from(openat(directory, name, READ, Mode::empty())?).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A key of cgroup.events; `None` if the cgroup is gone.
+fn read_event(directory: &OwnedFd, key: &str) -> io::Result<Option<bool>> {
+    match read(directory, c"cgroup.events") {
+        Ok(text) => Ok(text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim() == "1")),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads an events file so that poll(2) waits for the next change.
+pub fn acknowledge(events: impl AsFd) -> io::Result<()> {
+    rustix::io::pread(events, &mut [0; 128], 0)?;
+    Ok(())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    [Errno::NODEV, Errno::NOENT].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn random_name(prefix: &str) -> Result<CString, Errno> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(CString::new(format!("{prefix}{:016x}", u64::from_ne_bytes(bytes))).expect("no NUL in hexadecimal"))
+}

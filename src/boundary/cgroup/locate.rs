@@ -1,0 +1,108 @@
+//! Where our own cgroup is in the file system: pure v2, hybrid and namespaced mounts.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::statfs;
+
+/// `CGROUP2_SUPER_MAGIC` of linux/magic.h.
+const CGROUP2_MAGIC: u64 = 0x6367_7270;
+
+/// Where cgroup2 is mounted on nearly every host: pure, then hybrid.
+const USUAL_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// The directory of the cgroup that this process is in.
+///
+/// # Errors
+/// Why it has none that can be reached.
+pub(super) fn own_cgroup() -> Result<String, String> {
+    let text =
+        fs::read_to_string("/proc/self/cgroup").map_err(|error| format!("cannot read /proc/self/cgroup: {error}"))?;
+    let path = own_path(&text).ok_or("this kernel has no cgroup v2")?;
+    let found = USUAL_MOUNTS
+        .into_iter()
+        .filter(|mount| statfs(*mount).is_ok_and(|status| u64::try_from(status.f_type) == Ok(CGROUP2_MAGIC)))
+        .map(|mount| join(mount, path))
+        .find(|directory| Path::new(directory).is_dir());
+    if let Some(directory) = found {
+        return Ok(directory);
+    }
+    let mounts =
+        fs::read("/proc/self/mountinfo").map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
+    find_in(&mounts, path).ok_or_else(|| format!("no mounted cgroup v2 file system shows our cgroup {path}"))
+}
+
+/// Our path in the v2 hierarchy, from the line `0::PATH`, cgroups(7).
+fn own_path(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
+/// Looks through mountinfo, proc_pid_mountinfo(5), for a cgroup2 mount whose root is our cgroup or above it. Both are
+/// seen from our cgroup namespace; one that leads out of it starts with `/..` and matches nothing.
+fn find_in(mountinfo: &[u8], path: &str) -> Option<String> {
+    mountinfo.split(|&byte| byte == b'\n').find_map(|line| {
+        let (mount, source) = split_at(line, b" - ")?;
+        if !source.starts_with(b"cgroup2 ") {
+            return None;
+        }
+        let mut fields = mount.split(|&byte| byte == b' ');
+        let root = unescape(fields.nth(3)?);
+        let point = unescape(fields.next()?);
+        let below = if root == "/" { path } else { path.strip_prefix(root.as_str())? };
+        (below.is_empty() || below.starts_with('/'))
+            .then(|| join(&point, below))
+            .filter(|directory| Path::new(OsStr::from_bytes(directory.as_bytes())).is_dir())
+    })
+}
+
+fn join(mount: &str, path: &str) -> String {
+    format!("{mount}{}", path.trim_end_matches('/'))
+}
+
+fn split_at<'a>(line: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let at = line.windows(separator.len()).position(|window| window == separator)?;
+    Some((&line[..at], &line[at + separator.len()..]))
+}
+
+/// Undoes mountinfo's octal escapes of blanks and backslashes.
+fn unescape(field: &[u8]) -> String {
+    let text = String::from_utf8_lossy(field);
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.into_owned(), |text, (escape, plain)| text.replace(escape, plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_path_is_the_line_of_the_v2_hierarchy() {
+        assert_eq!(own_path("4:memory:/a\n0::/user.slice/x:y\n"), Some("/user.slice/x:y"));
+        assert_eq!(own_path("4:memory:/a\n"), None);
+    }
+
+    #[test]
+    fn a_mount_that_shows_our_cgroup_is_found() {
+        let folder = std::env::temp_dir().canonicalize().expect("a folder");
+        let folder = folder.to_str().expect("a plain name").trim_end_matches('/');
+        let mounts = |root: &str| {
+            format!(
+                "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n41 31 0:38 {root} {folder} rw shared:9 - cgroup2 cgroup2 rw\n"
+            )
+        };
+        let find = |root: &str, path: &str| find_in(mounts(root).as_bytes(), path);
+        assert_eq!(find("/", "/").as_deref(), Some(folder));
+        assert_eq!(find("/docker/abc", "/docker/abc").as_deref(), Some(folder), "a bind mount of our own cgroup");
+        assert_eq!(find("/docker/ab", "/docker/abc"), None, "a sibling with a shorter name");
+        assert_eq!(find("/..", "/"), None, "a mount from outside of our cgroup namespace");
+        assert_eq!(find("/", "/no-such-cgroup"), None);
+    }
+
+    #[test]
+    fn a_blank_in_a_mount_point_is_understood() {
+        assert_eq!(unescape(br"/mnt/a\040b\134c"), r"/mnt/a b\c");
+    }
+}

@@ -1,0 +1,198 @@
+//! The front: the process that the caller knows. It plans, makes the boundary, forks the keeper (through a deputy where
+//! children of the caller's are its own already), relays signals, and ends as the outcome says. It touches no process
+//! of the tree unless the keeper is dead.
+
+mod deputy;
+mod relaying;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
+
+use crate::boundary::{self, Boundary, Choice, Refusal, remove_ownerless};
+use crate::cli::{self, Options, Request};
+use crate::keeper::{self, Setup};
+use crate::outcome::{Exit, FAILED, UNAVAILABLE};
+use crate::plan::{Plan, Verbosity};
+use crate::report::{BackendReport, RefusedBackend, Report, Target};
+use crate::signals::{Sig, SigSet};
+use crate::sys::{self, Disposition, Fork, Inherited};
+use crate::voice::Voice;
+use crate::wire;
+
+use relaying::Front;
+
+/// The whole program.
+pub fn run() -> ExitCode {
+    let options = match cli::parse(std::env::args_os()) {
+        Ok(Request::Run(options)) => *options,
+        Ok(Request::Print(text)) => return print(&text),
+        Err(line) => return fail(Verbosity::Normal, FAILED, &line),
+    };
+    let plan = Plan::new(&options, has_terminal());
+    let verbosity = plan.verbosity;
+    match supervise(options, plan) {
+        Ok(exit) => end(exit),
+        Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why),
+        Err(Failed::Internal(error)) => fail(verbosity, FAILED, &format!("{error:#}")),
+    }
+}
+
+/// Why the command was not started.
+enum Failed {
+    /// What was asked for can't be had.
+    Unavailable(String),
+    /// Something of ours went wrong.
+    Internal(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failed {
+    fn from(error: E) -> Failed {
+        Failed::Internal(error.into())
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(Verbosity::Normal, FAILED, &format!("cannot write to stdout: {error}")),
+    }
+}
+
+fn fail(verbosity: Verbosity, status: u8, line: &str) -> ExitCode {
+    let mut voice = Voice::new(verbosity);
+    voice.error(line);
+    voice.finish();
+    ExitCode::from(status)
+}
+
+fn end(exit: Exit) -> ExitCode {
+    if let Exit::Raise(sig) = exit {
+        sys::die_of(sig);
+    }
+    ExitCode::from(exit.status())
+}
+
+/// Whether this process has a controlling terminal, tty(4).
+fn has_terminal() -> bool {
+    use rustix::fs::OFlags;
+    rustix::fs::open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, rustix::fs::Mode::empty()).is_ok()
+}
+
+fn supervise(options: Options, plan: Plan) -> Result<Exit, Failed> {
+    let inherited = sys::inherited();
+    let signals = take_over_signals(&inherited).context("cannot make a signal descriptor")?;
+    let target = open_target(&options)?;
+    let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
+    let front = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
+    let (socket, keepers_socket) = wire::pair().context("cannot make a socket pair")?;
+    let mut voice = Voice::new(plan.verbosity);
+    let Choice { boundary, refusals } = boundary::choose(&options.backend, plan.policy.guard).map_err(unavailable)?;
+    for refusal in &refusals {
+        voice.step(format_args!("no backend {refusal}"));
+    }
+    let has_leaf = boundary.birthplace().is_some();
+    let report = Report::new(words(&options.command), backend_report(&*boundary, &refusals));
+    let setup = Setup {
+        plan,
+        command: options.command,
+        inherited,
+        boundary,
+        signals,
+        socket: keepers_socket,
+        front,
+        deputy: None,
+        parent,
+        group: own_group(),
+        report,
+        target,
+        voice,
+    };
+    // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
+    let needs_deputy = getpid().is_init() || sys::has_children();
+    if !needs_deputy {
+        rustix::process::set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
+    }
+    let child = match sys::fork() {
+        Ok(Fork::Child) => {
+            drop(socket);
+            keeper::settle_in(setup.plan.session);
+            sys::exit_now(if needs_deputy { deputy::run(setup) } else { keeper::run(setup) })
+        }
+        Ok(Fork::Parent(child)) => child,
+        Err(error) => {
+            // Nothing half-done stays; an error here is the next run's to mend.
+            let _ = setup.boundary.remove();
+            return Err(anyhow!(error).context("cannot fork").into());
+        }
+    };
+    let mut front = Front::new(child, needs_deputy, socket, setup)?;
+    // While the command starts: what a run that was killed has left is ended.
+    let ownerless = has_leaf.then(remove_ownerless);
+    let exit = front.relay_until_the_end();
+    if let Some(ownerless) = ownerless {
+        ownerless.retry();
+    }
+    Ok(exit)
+}
+
+/// Blocks every signal and gives a descriptor that all of them arrive at which the caller did not ignore: a signal that
+/// is ignored and blocked would arrive there all the same and undo nohup(1).
+fn take_over_signals(inherited: &Inherited) -> std::io::Result<OwnedFd> {
+    sys::block_all_signals();
+    // With SIGCHLD ignored the kernel would reap our children before we learn how they ended, wait(2).
+    sys::set_disposition(Sig::CHLD, Disposition::Default);
+    let mut taken = SigSet::ALL.without(inherited.ignored);
+    taken.insert(Sig::CHLD);
+    sys::signal_descriptor(taken)
+}
+
+fn open_target(options: &Options) -> anyhow::Result<Option<Target>> {
+    if let Some(path) = &options.report {
+        let target = Target::open(path).with_context(|| format!("cannot write a report to {}", path.display()))?;
+        return Ok(Some(target));
+    }
+    let Some(number) = options.report_fd else { return Ok(None) };
+    let target = Target::descriptor(number).with_context(|| format!("cannot write a report to descriptor {number}"))?;
+    Ok(Some(target))
+}
+
+/// A pidfd of the process that called us.
+fn open_parent() -> Result<OwnedFd, Failed> {
+    let Some(parent) = getppid() else {
+        let why = "--die-with-parent needs a caller in the same PID namespace; this one's is outside";
+        return Err(Failed::Unavailable(why.into()));
+    };
+    let pidfd = pidfd_open(parent, PidfdFlags::empty());
+    // If it died before the pidfd was opened, the pid may be another's by now.
+    match (pidfd, getppid() == Some(parent)) {
+        (Ok(pidfd), true) => Ok(pidfd),
+        (Err(errno), true) => Err(anyhow!(errno).context("cannot open a pidfd of the caller").into()),
+        (_, false) => Err(anyhow!("the caller died before the command was started").into()),
+    }
+}
+
+/// Our process group; `None` if its leader is outside of our PID namespace, where no command could join it.
+fn own_group() -> Option<Pid> {
+    Pid::from_raw(nix::unistd::getpgrp().as_raw())
+}
+
+fn unavailable(refusals: Vec<Refusal>) -> Failed {
+    let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+    Failed::Unavailable(format!("no backend works here: {}", reasons.join("; ")))
+}
+
+fn backend_report(boundary: &dyn Boundary, refusals: &[Refusal]) -> BackendReport {
+    let refused =
+        refusals.iter().map(|refusal| RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.clone() });
+    BackendReport { name: boundary.name(), refused: refused.collect() }
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,69 @@
+//! The deputy: stands between a front that has children of its own already and the keeper, so that strangers' orphans
+//! never mix with ours. It is the subreaper in the front's place, and ends the tree if the keeper is killed.
+
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use crate::keeper::{self, Setup};
+use crate::outcome::End;
+use crate::signals::Sig;
+use crate::sys::{self, Fork, Reaped};
+use crate::tree::{Drained, Tree};
+
+/// The deputy ends so when the keeper was killed and the tree is gone.
+pub(super) const EMPTIED: u8 = 1;
+/// The deputy ends so when the keeper was killed and it can't be shown that the tree is gone.
+const SURVIVED: u8 = 2;
+
+/// Forks the keeper and watches it; gives the status to end with.
+pub(super) fn run(mut setup: Setup) -> u8 {
+    match pidfd_open(getpid(), PidfdFlags::empty()) {
+        Ok(pidfd) => setup.deputy = Some(pidfd),
+        Err(errno) => return refuse(setup, errno.into()),
+    }
+    match sys::fork() {
+        Ok(Fork::Child) => {
+            keeper::settle_in(setup.plan.session);
+            sys::exit_now(keeper::run(setup))
+        }
+        Ok(Fork::Parent(keeper)) => watch(keeper, setup),
+        Err(error) => refuse(setup, error),
+    }
+}
+
+fn watch(keeper: Pid, setup: Setup) -> u8 {
+    // Only what is needed stays open here: the keeper's socket above all, whose closing is a sign to the front.
+    let Setup { boundary, signals, plan, .. } = setup;
+    loop {
+        match sys::reap() {
+            Reaped::Ended(pid, End::Exited(status)) if pid == keeper && status == keeper::TOLD => return keeper::TOLD,
+            Reaped::Ended(pid, _) if pid == keeper => break,
+            // Nobody else continues it.
+            Reaped::Stopped(pid, _) if pid == keeper => {
+                if let Ok(pidfd) = pidfd_open(keeper, PidfdFlags::empty()) {
+                    let _ = sys::send_signal(pidfd.as_fd(), Sig::CONT);
+                }
+            }
+            Reaped::Nothing => {
+                // Everything is blocked, and SIGCHLD is the only signal that is of interest.
+                let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
+                while sys::read_signal(signals.as_fd()).is_some() {}
+            }
+            _ => {}
+        }
+    }
+    match Tree::new(&*boundary).drain(plan.drain_limit, &mut |_| {}) {
+        Drained::Empty => EMPTIED,
+        Drained::Survivors => SURVIVED,
+    }
+}
+
+/// Nothing was started.
+fn refuse(mut setup: Setup, error: std::io::Error) -> u8 {
+    setup.voice.error(format_args!("cannot start the keeper: {error}"));
+    setup.voice.finish();
+    let _ = setup.boundary.remove();
+    EMPTIED
+}

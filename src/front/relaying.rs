@@ -1,0 +1,162 @@
+//! What the front does while the keeper works: relay signals, follow the command into a stop by Ctrl-Z, and take the
+//! outcome. If the keeper dies without one the front ends the tree itself.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use super::deputy;
+use crate::boundary::Boundary;
+use crate::keeper::Setup;
+use crate::outcome::{End, Exit, FAILED, SURVIVORS};
+use crate::plan::Session;
+use crate::signals::Sig;
+use crate::sys::{self, Reaped};
+use crate::tree::{Drained, Tree};
+use crate::voice::Voice;
+use crate::wire::{FrontEnd, Source, ToFront, ToKeeper, is_hung_up};
+
+/// The front after its fork.
+pub(super) struct Front {
+    /// The keeper or the deputy.
+    child: Pid,
+    pidfd: OwnedFd,
+    is_deputy: bool,
+    socket: FrontEnd,
+    signals: OwnedFd,
+    boundary: Box<dyn Boundary>,
+    session: Session,
+    drain_limit: Option<Duration>,
+    voice: Voice,
+    outcome: Option<Exit>,
+    /// How the child ended.
+    end: Option<End>,
+    is_hung_up: bool,
+}
+
+impl Front {
+    /// Keeps what the front needs of the setup and closes its copies of the rest.
+    ///
+    /// # Errors
+    /// EMFILE; the keeper and what it has started are ended then.
+    pub(super) fn new(child: Pid, is_deputy: bool, socket: FrontEnd, setup: Setup) -> anyhow::Result<Front> {
+        let Setup { boundary, signals, plan, .. } = setup;
+        let pidfd = pidfd_open(child, PidfdFlags::empty()).inspect_err(|_| {
+            sys::kill_child(child);
+            Tree::new(&*boundary).drain(plan.drain_limit, &mut |_| {});
+        });
+        Ok(Front {
+            child,
+            pidfd: pidfd.context("cannot open a pidfd of the keeper")?,
+            is_deputy,
+            socket,
+            signals,
+            boundary,
+            session: plan.session,
+            drain_limit: plan.drain_limit,
+            voice: Voice::new(plan.verbosity),
+            outcome: None,
+            end: None,
+            is_hung_up: false,
+        })
+    }
+
+    /// Blocks until the run is over; gives how to end.
+    pub(super) fn relay_until_the_end(&mut self) -> Exit {
+        loop {
+            self.wait();
+            match (self.outcome, self.end) {
+                (Some(exit), Some(_)) => return exit,
+                // The keeper of a dead deputy is nobody's child that we know; its frame or its silence tells.
+                (None, Some(End::Signaled(_))) if self.is_deputy && !self.is_hung_up => {}
+                (None, Some(end)) => return self.end_without_outcome(end),
+                (_, None) => {}
+            }
+        }
+    }
+
+    fn wait(&mut self) {
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if !self.is_hung_up {
+            fds.push(PollFd::new(&self.socket, PollFlags::IN));
+        }
+        if self.end.is_none() {
+            fds.push(PollFd::new(&self.pidfd, PollFlags::IN));
+        }
+        // EINTR can't be, with all signals blocked; whatever it is, everything is looked at again.
+        let _ = poll(&mut fds, None);
+        let is_hung_up = !self.is_hung_up && is_hung_up(fds[1].revents());
+        self.take_signals();
+        self.look_after_child();
+        // After the child's end was seen: what it sent before is there by now.
+        self.take_frames();
+        self.is_hung_up |= is_hung_up;
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(incoming) = sys::read_signal(self.signals.as_fd()) {
+            let is_own = incoming.pid == getpid().as_raw_pid().unsigned_abs();
+            match incoming.sig {
+                // The child is looked after at every wake-up.
+                Sig::CHLD => {}
+                // A write of our own to a broken stderr.
+                Sig::PIPE if is_own => {}
+                sig => {
+                    let is_terminals =
+                        incoming.is_from_kernel && sig.is_from_terminals() && self.session == Session::Callers;
+                    let source = if is_terminals { Source::Terminal } else { Source::Process };
+                    self.socket.send(ToKeeper::Signal(sig, source));
+                }
+            }
+        }
+    }
+
+    /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.
+    fn look_after_child(&mut self) {
+        loop {
+            let news = if getpid().is_init() { sys::reap() } else { sys::reap_only(self.child) };
+            match news {
+                Reaped::Ended(pid, end) if pid == self.child => self.end = Some(end),
+                Reaped::Stopped(pid, _) if pid == self.child => {
+                    let _ = sys::send_signal(self.pidfd.as_fd(), Sig::CONT);
+                }
+                Reaped::Nothing | Reaped::NoChildren => return,
+                _ => {}
+            }
+        }
+    }
+
+    fn take_frames(&mut self) {
+        while let Some(frame) = self.socket.receive() {
+            match frame {
+                ToFront::Outcome(exit) => self.outcome = Some(exit),
+                ToFront::Stopped(sig) => sys::stop_by(sig),
+            }
+        }
+    }
+
+    /// The keeper was killed: the tree is ours to end.
+    fn end_without_outcome(&mut self, end: End) -> Exit {
+        let drained = match (self.is_deputy, end) {
+            (false, _) => Tree::new(&*self.boundary).drain(self.drain_limit, &mut |_| {}),
+            (true, End::Exited(deputy::EMPTIED)) => Drained::Empty,
+            (true, End::Exited(_)) => Drained::Survivors,
+            // Both are dead: the boundary can be emptied, but nobody is left who could prove the same of the rest.
+            (true, End::Signaled(_)) => {
+                let _ = self.boundary.kill();
+                let _ = self.boundary.remove();
+                Drained::Survivors
+            }
+        };
+        let (exit, what) = match drained {
+            Drained::Empty => (FAILED, "its processes were ended"),
+            Drained::Survivors => (SURVIVORS, "it can't be shown that all of its processes were ended"),
+        };
+        self.voice.error(format_args!("the process that watched the command was killed; {what}"));
+        self.voice.finish();
+        Exit::Code(exit)
+    }
+}

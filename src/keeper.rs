@@ -1,0 +1,377 @@
+//! The keeper: parent of the command and subreaper of its tree. It owns the clock, the state machine and the messages.
+//! It runs one poll loop, turns readiness into events and actions into system calls, and decides nothing itself.
+//! It never has a second thread.
+
+mod acting;
+mod ending;
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, getpid, setpgid, setsid};
+
+use crate::boundary::{self, Boundary, Occupancy};
+use crate::outcome::Failure;
+use crate::plan::{Plan, Session};
+use crate::report::{Report, Target};
+use crate::signals::Sig;
+use crate::spawn::{self, Birth, Command, News, Program, Trouble};
+use crate::supervisor::{Event, Supervisor};
+use crate::sys::{self, Inherited, Reaped};
+use crate::tree::{Process, Tree};
+use crate::voice::{Voice, cause, printable};
+use crate::wire::{KeeperEnd, Source, ToKeeper};
+
+/// What the front hands over.
+pub struct Setup {
+    /// What was settled before the first process.
+    pub plan: Plan,
+    /// The command line to run.
+    pub command: Vec<OsString>,
+    /// The state that the command gets back.
+    pub inherited: Inherited,
+    /// The second net.
+    pub boundary: Box<dyn Boundary>,
+    /// Readable when one of our signals is pending; SIGCHLD among them.
+    pub signals: OwnedFd,
+    /// The way to the front.
+    pub socket: KeeperEnd,
+    /// The pidfd of the front.
+    pub front: OwnedFd,
+    /// The pidfd of the deputy, if there is one.
+    pub deputy: Option<OwnedFd>,
+    /// The pidfd of the caller, if its death is to end the tree.
+    pub parent: Option<OwnedFd>,
+    /// The process group of the front.
+    pub group: Option<Pid>,
+    /// What has been settled of the report.
+    pub report: Report,
+    /// Where it goes.
+    pub target: Option<Target>,
+    /// Says what is to be said.
+    pub voice: Voice,
+}
+
+/// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
+pub const TOLD: u8 = 0;
+
+/// Takes its place in the session, out of reach of signals to the caller's group, and becomes the subreaper. In terminal
+/// mode it must stay in the caller's session: from another one it would make the command's own groups orphaned, and
+/// those ignore Ctrl-Z.
+pub fn settle_in(session: Session) {
+    // Neither can fail for a process that was just forked, but for setpgid of a session leader, which it is not.
+    let _ = match session {
+        Session::Callers => setpgid(None, None),
+        Session::Own => setsid().map(drop),
+    };
+    let _ = rustix::process::set_child_subreaper(Some(getpid()));
+}
+
+/// Runs the command and ends its tree; gives the status to end with.
+pub fn run(setup: Setup) -> u8 {
+    let Setup {
+        plan,
+        command,
+        inherited,
+        boundary,
+        signals,
+        socket,
+        front,
+        deputy,
+        parent,
+        group,
+        report,
+        target,
+        voice,
+    } = setup;
+    let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
+    let birth = Birth {
+        inherited,
+        join_group: group.filter(|_| plan.session == Session::Callers),
+        dies_with_keeper: plan.policy.guard,
+        no_new_privs: plan.no_new_privs,
+        boundary: &*boundary,
+    };
+    let born = spawn::spawn(&mut program, &birth);
+    let start = sys::now();
+    let mut keeper = Keeper {
+        supervisor: Supervisor::new(plan.policy.clone(), start),
+        tree: Tree::new(&*boundary),
+        boundary: &*boundary,
+        plan: &plan,
+        program,
+        command: None,
+        has_news: false,
+        start,
+        receivers: vec![],
+        must_reap: false,
+        watch: None,
+        front_is_stopped: false,
+        signals,
+        socket,
+        front,
+        deputy,
+        parent,
+        report,
+        target,
+        voice,
+    };
+    match born {
+        Ok(command) => keeper.supervise(command),
+        Err(error) => keeper.could_not_spawn(&error),
+    }
+    keeper.end()
+}
+
+struct Keeper<'a> {
+    supervisor: Supervisor,
+    tree: Tree<'a>,
+    boundary: &'a dyn Boundary,
+    plan: &'a Plan,
+    program: Program,
+    /// The command until it is reaped.
+    command: Option<Command>,
+    /// Whether exec has succeeded or failed.
+    has_news: bool,
+    start: Duration,
+    /// Who got the first signal of the stop.
+    receivers: Vec<Process>,
+    /// Children may have news.
+    must_reap: bool,
+    /// Set while no child is left and the boundary is still populated.
+    watch: Option<Watch>,
+    front_is_stopped: bool,
+    signals: OwnedFd,
+    socket: KeeperEnd,
+    front: OwnedFd,
+    deputy: Option<OwnedFd>,
+    parent: Option<OwnedFd>,
+    report: Report,
+    target: Option<Target>,
+    voice: Voice,
+}
+
+/// When the boundary is looked at again, should the kernel not say that it changed: a dying task may hold it for
+/// microseconds, a stranger in it for hours.
+struct Watch {
+    at: Duration,
+    pause: Duration,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many children are reaped before the clock and the other descriptors get their turn.
+const REAP_AT_MOST: usize = 1024;
+
+/// What poll(2) found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    Signals,
+    Frames,
+    FrontDied,
+    DeputyDied,
+    ParentDied,
+    News,
+    Boundary,
+}
+
+impl Keeper<'_> {
+    fn supervise(&mut self, command: Command) {
+        self.report.pid = Some(command.pid.as_raw_pid());
+        self.voice.step(format_args!(
+            "started {} as {} in {}",
+            self.name(),
+            command.pid.as_raw_pid(),
+            self.boundary.name()
+        ));
+        self.command = Some(command);
+        while !self.supervisor.is_over() {
+            let wakes = self.wait();
+            // Before anything can be known of its end.
+            self.hear_news();
+            for wake in wakes {
+                self.answer(wake);
+            }
+            if self.must_reap {
+                self.reap();
+            }
+            if self.watch.as_ref().is_some_and(|watch| sys::now() >= watch.at) {
+                self.look_at_boundary();
+            }
+            self.handle(Event::Tick);
+        }
+    }
+
+    /// Blocks until something happens or the next deadline comes. Every wake-up is a hint.
+    fn wait(&self) -> Vec<Wake> {
+        let watch = self.watch.as_ref();
+        let news = self.command.as_ref().filter(|_| !self.has_news).map(|command| command.news.as_fd());
+        let events = watch.and_then(|_| self.boundary.events());
+        let sources = [
+            (Wake::Signals, Some(self.signals.as_fd())),
+            (Wake::Frames, Some(self.socket.as_fd())),
+            (Wake::FrontDied, Some(self.front.as_fd())),
+            (Wake::DeputyDied, self.deputy.as_ref().map(AsFd::as_fd)),
+            (Wake::ParentDied, self.parent.as_ref().map(AsFd::as_fd)),
+            (Wake::News, news),
+            (Wake::Boundary, events),
+        ];
+        let (wakes, mut fds): (Vec<Wake>, Vec<PollFd<'_>>) = sources
+            .into_iter()
+            .filter_map(|(wake, fd)| {
+                let flags = if wake == Wake::Boundary { PollFlags::PRI } else { PollFlags::IN };
+                Some((wake, PollFd::from_borrowed_fd(fd?, flags)))
+            })
+            .unzip();
+        let deadline = match self.must_reap {
+            true => Some(Duration::ZERO),
+            false => self.supervisor.next_deadline().into_iter().chain(watch.map(|watch| watch.at)).min(),
+        };
+        let timeout = deadline.map(|deadline| to_timespec(deadline.saturating_sub(sys::now())));
+        // EINTR can't be, with all signals blocked; whatever it is, the next round looks again.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        wakes.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(wake, _)| wake).collect()
+    }
+
+    fn answer(&mut self, wake: Wake) {
+        match wake {
+            Wake::Signals => self.take_signals(),
+            Wake::Frames => self.take_frames(),
+            Wake::FrontDied => self.handle(Event::FrontDied),
+            Wake::DeputyDied => {
+                self.deputy = None;
+                self.voice.error("the process between the caller's and the keeper was killed");
+                self.handle(Event::Broken);
+            }
+            Wake::ParentDied => {
+                self.parent = None;
+                self.handle(Event::ParentDied);
+            }
+            // It is read at every wake-up.
+            Wake::News => {}
+            Wake::Boundary => self.look_at_boundary(),
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        for action in self.supervisor.on_event(sys::now(), event) {
+            self.perform(action);
+        }
+        if self.supervisor.is_stopping() {
+            self.voice.hold();
+        }
+    }
+
+    /// Reads how exec went, once it is known.
+    fn hear_news(&mut self) {
+        if self.has_news {
+            return;
+        }
+        let Some(command) = &self.command else { return };
+        let news = command.news();
+        self.has_news = news != News::Pending;
+        let News::Trouble(trouble) = news else { return };
+        let name = self.name();
+        let failure = match trouble {
+            Trouble::Exec(errno) => {
+                self.voice.error(format_args!("cannot run {name}: {}", cause(errno)));
+                Failure::Exec(errno)
+            }
+            Trouble::Cgroup(errno) => {
+                self.voice.error(format_args!("cannot move {name} into its cgroup: {}", cause(errno)));
+                Failure::Internal
+            }
+            Trouble::Session(errno) => {
+                self.voice.error(format_args!("cannot place {name} in its session: {}", cause(errno)));
+                Failure::Internal
+            }
+        };
+        self.handle(Event::NotStarted(failure));
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(incoming) = sys::read_signal(self.signals.as_fd()) {
+            let is_own = incoming.pid == getpid().as_raw_pid().unsigned_abs();
+            match incoming.sig {
+                Sig::CHLD => self.must_reap = true,
+                // A write to a closed pipe of ours, or job control that is meant for the front.
+                Sig::PIPE if is_own => {}
+                Sig::CONT | Sig::TSTP | Sig::TTIN | Sig::TTOU => {}
+                // Whoever signals the command's parent means the run.
+                sig => self.handle(Event::Signal(sig, Source::Process)),
+            }
+        }
+    }
+
+    fn take_frames(&mut self) {
+        while let Some(ToKeeper::Signal(sig, source)) = self.socket.receive() {
+            self.handle(Event::Signal(sig, source));
+        }
+    }
+
+    fn reap(&mut self) {
+        self.must_reap = false;
+        for _ in 0..REAP_AT_MOST {
+            match sys::reap() {
+                Reaped::Nothing => return,
+                Reaped::NoChildren => return self.look_at_boundary(),
+                news => self.take_reaped(news),
+            }
+            if self.supervisor.is_over() {
+                return;
+            }
+        }
+        // SIGCHLD was taken, but more of them may be waiting.
+        self.must_reap = true;
+    }
+
+    fn take_reaped(&mut self, reaped: Reaped) {
+        let is_command = |pid: Pid| self.command.as_ref().is_some_and(|command| command.pid == pid);
+        match reaped {
+            Reaped::Ended(pid, end) if is_command(pid) => {
+                self.hear_news();
+                self.command = None;
+                self.handle(Event::CommandEnded(end));
+            }
+            Reaped::Stopped(pid, sig) if is_command(pid) => self.handle(Event::CommandStopped(sig)),
+            Reaped::Continued(pid) if is_command(pid) => {
+                self.front_is_stopped = false;
+                self.handle(Event::CommandContinued);
+            }
+            _ => {}
+        }
+    }
+
+    /// No child is left, hence no descendant: the boundary decides whether the tree is empty.
+    fn look_at_boundary(&mut self) {
+        let pause = self.watch.take().map_or(FIRST_PAUSE, |watch| (watch.pause * 2).min(LONGEST_PAUSE));
+        // Acknowledged before it is read, so that a change in between is not lost.
+        if let Some(events) = self.boundary.events() {
+            let _ = boundary::acknowledge(events);
+        }
+        match self.boundary.remove() {
+            Ok(Occupancy::Empty) => self.handle(Event::Empty),
+            // What can't be removed counts as populated, until a limit of the options passes.
+            Ok(Occupancy::Populated) | Err(_) => self.watch = Some(Watch { at: sys::now() + pause, pause }),
+        }
+    }
+
+    /// How messages call the command.
+    fn name(&self) -> String {
+        format!("'{}'", printable(&self.program.name().to_string_lossy()))
+    }
+
+    fn record(&mut self, action: &'static str, signal: Option<Sig>, count: Option<usize>) {
+        self.report.step(sys::now() - self.start, action, signal, count);
+    }
+}
+
+fn to_timespec(duration: Duration) -> Timespec {
+    // Beyond what the kernel can count a deadline never comes: a wake-up in a year does no harm.
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    Timespec::try_from(duration.min(YEAR)).expect("a year fits")
+}

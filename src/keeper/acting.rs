@@ -1,0 +1,126 @@
+//! What the keeper does to the tree when the state machine says so.
+
+use crate::report::ProcessReport;
+use crate::signals::Sig;
+use crate::supervisor::{Action, Event, Receivers};
+use crate::sys::Reaped;
+use crate::tree::{Drained, Process, deliver};
+use crate::wire::ToFront;
+
+use super::Keeper;
+
+impl Keeper<'_> {
+    pub(super) fn perform(&mut self, action: Action) {
+        match action {
+            Action::Relay(sig) => self.relay(sig),
+            Action::NoteLeftovers => self.report.leftovers = self.describe_tree(),
+            Action::Stop(sig, receivers) => self.stop(sig, receivers),
+            Action::StopAgain(sig) => self.stop_again(sig),
+            Action::Kill => self.kill(),
+            Action::Release => self.release(),
+            Action::TellStopped(sig) => {
+                self.front_is_stopped = self.socket.send(ToFront::Stopped(sig));
+                self.record("stopped", Some(sig), None);
+            }
+        }
+    }
+
+    fn relay(&mut self, sig: Sig) {
+        let Some(command) = &self.command else { return };
+        // It may have ended, unreaped: then nobody gets it.
+        let _ = crate::sys::send_signal(std::os::fd::AsFd::as_fd(&command.pidfd), sig);
+        self.record("relay", Some(sig), Some(1));
+        self.voice.step(format_args!("passed SIG{sig} on to the command"));
+    }
+
+    /// Lists the tree, then signals: the command first, since it may want to look after its children itself.
+    fn stop(&mut self, sig: Sig, receivers: Receivers) {
+        let list = self.tree.list();
+        let group = self.commands_group(&list);
+        let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
+        let is_receiver = |process: &Process| match receivers {
+            Receivers::Tree => true,
+            Receivers::CommandsGroup => is_in_group(process) || self.is_command(process),
+            Receivers::Command => self.is_command(process),
+            Receivers::NotCommandsGroup => !is_in_group(process),
+        };
+        let (receiving, others): (Vec<Process>, Vec<Process>) = list.into_iter().partition(is_receiver);
+        let count = self.send(&receiving, sig);
+        if receivers == Receivers::NotCommandsGroup {
+            // The terminal has sent them the signal, and they may be stopped.
+            self.send(&others, Sig::CONT);
+        }
+        self.receivers = receiving;
+        self.record("signal", Some(sig), Some(count));
+        self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
+    }
+
+    fn stop_again(&mut self, sig: Sig) {
+        let list = self.tree.list();
+        let still: Vec<Process> =
+            list.into_iter().filter(|process| self.receivers.iter().any(|receiver| receiver.is(process))).collect();
+        let count = self.send(&still, sig);
+        self.record("signal", Some(sig), Some(count));
+        self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
+    }
+
+    fn send(&self, processes: &[Process], sig: Sig) -> usize {
+        let (command, rest): (Vec<&Process>, Vec<&Process>) =
+            processes.iter().partition(|process| self.is_command(process));
+        let to_command = command.len().min(1);
+        let reached =
+            self.command.as_ref().filter(|_| to_command == 1).is_some_and(|command| deliver(&command.pidfd, sig));
+        usize::from(reached) + self.tree.signal(&rest, sig)
+    }
+
+    fn is_command(&self, process: &Process) -> bool {
+        self.command.as_ref().is_some_and(|command| command.pid == process.pid)
+    }
+
+    fn commands_group(&self, list: &[Process]) -> Option<i32> {
+        let command = list.iter().find(|process| self.is_command(process));
+        command.and_then(|command| command.stat.as_ref()).map(|stat| stat.group)
+    }
+
+    /// Ends the tree. While it lasts nothing else is looked at: whatever could come asks for what is being done.
+    fn kill(&mut self) {
+        self.voice.hold();
+        self.record("kill", Some(Sig::KILL), None);
+        let mut ended = vec![];
+        let drained = self.tree.drain(self.plan.drain_limit, &mut |news| {
+            if matches!(news, Reaped::Ended(pid, _) if self.command.as_ref().is_some_and(|command| command.pid == pid))
+            {
+                ended.push(news);
+            }
+        });
+        for news in ended {
+            self.take_reaped(news);
+        }
+        match drained {
+            Drained::Empty => self.handle(Event::Empty),
+            Drained::Survivors => {
+                self.report.survivors = self.describe_tree();
+                self.handle(Event::Survived);
+            }
+        }
+    }
+
+    fn release(&mut self) {
+        self.report.kept = self.describe_tree();
+        match self.boundary.release() {
+            Ok(moved) => self.record("release", None, Some(moved.len())),
+            Err(error) => {
+                self.voice.error(format_args!("cannot move processes out of {}: {error}", self.boundary.name()))
+            }
+        }
+    }
+
+    fn describe_tree(&self) -> Vec<ProcessReport> {
+        self.tree.list().iter().map(ProcessReport::of).collect()
+    }
+}
+
+/// `1 process`, `2 processes`.
+pub(super) fn processes(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "process" } else { "processes" })
+}

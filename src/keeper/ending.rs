@@ -1,0 +1,89 @@
+//! The end of a run: what is said, the report, the outcome frame.
+
+use std::io;
+
+use crate::outcome::{Cause, Exit, FAILED, Outcome, exit_for};
+use crate::report::ProcessReport;
+use crate::signals::Sig;
+use crate::supervisor::Event;
+use crate::sys;
+use crate::wire::ToFront;
+
+use super::acting::processes;
+use super::{Keeper, TOLD};
+
+/// How many processes a line names.
+const NAMED: usize = 5;
+
+impl Keeper<'_> {
+    /// There is no command: whatever a failed birth may have left is ended before that is said.
+    pub(super) fn could_not_spawn(&mut self, error: &io::Error) {
+        let cause = error.raw_os_error().map_or_else(|| error.to_string(), crate::voice::cause);
+        let name = self.name();
+        self.voice.error(format_args!("cannot start {name} in {}: {cause}", self.boundary.name()));
+        self.handle(Event::Broken);
+    }
+
+    /// Says and writes what happened; gives the status of this process.
+    pub(super) fn end(mut self) -> u8 {
+        let outcome = *self.supervisor.outcome();
+        let mut exit = exit_for(&outcome, &self.plan.policy.exit);
+        self.say_what_happened(&outcome);
+        self.report.conclude(&outcome, exit, sys::now() - self.start);
+        if let Some(target) = self.target.take() {
+            let name = target.name().to_owned();
+            if let Err(error) = target.write(&self.report.to_json()) {
+                self.voice.error(format_args!("cannot write the report to {name}: {error}"));
+                if exit == Exit::Code(0) {
+                    exit = Exit::Code(FAILED);
+                }
+            }
+        }
+        self.voice.finish();
+        self.socket.send(ToFront::Outcome(exit));
+        if self.front_is_stopped {
+            // Nobody else would: the job that the shell sees as stopped is over.
+            let _ = sys::send_signal(std::os::fd::AsFd::as_fd(&self.front), Sig::CONT);
+        }
+        TOLD
+    }
+
+    fn say_what_happened(&mut self, outcome: &Outcome) {
+        if outcome.survived {
+            let survivors = std::mem::take(&mut self.report.survivors);
+            self.voice.error(format_args!("cannot end {}: {}", processes(survivors.len()), names(&survivors)));
+            self.report.survivors = survivors;
+        }
+        let name = self.name();
+        let killed = if outcome.needed_kill { "; it needed SIGKILL" } else { "" };
+        match outcome.cause {
+            Cause::TimedOut => {
+                let limit = humantime::format_duration(self.plan.policy.timeout.unwrap_or_default());
+                self.voice.note(format_args!("{name} timed out after {limit}{killed}"));
+            }
+            Cause::Signal(sig) if outcome.needed_kill => {
+                self.voice.note(format_args!("{name} was stopped by SIG{sig}{killed}"));
+            }
+            Cause::ParentDied => self.voice.note(format_args!("{name} was stopped because the caller died{killed}")),
+            _ => {}
+        }
+        if outcome.left_over && !self.report.leftovers.is_empty() {
+            let left = std::mem::take(&mut self.report.leftovers);
+            self.voice.note(format_args!("{name} left {} running, now ended: {}", processes(left.len()), names(&left)));
+            self.report.leftovers = left;
+        }
+        if !self.report.kept.is_empty() {
+            let kept = std::mem::take(&mut self.report.kept);
+            self.voice.step(format_args!("left {} running: {}", processes(kept.len()), names(&kept)));
+            self.report.kept = kept;
+        }
+    }
+}
+
+fn names(list: &[ProcessReport]) -> String {
+    let mut text = list.iter().take(NAMED).map(ProcessReport::in_words).collect::<Vec<_>>().join(", ");
+    if list.len() > NAMED {
+        text += &format!(" and {} more", list.len() - NAMED);
+    }
+    text
+}

@@ -1,0 +1,283 @@
+//! The birth of the command: everything is prepared before the fork; the child makes system calls only. The keeper
+//! runs it. It never blocks on the birth: errors of the child come over a pipe that closes when exec succeeds.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::libc;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open, setpgid, setsid};
+
+use crate::boundary::Boundary;
+use crate::signals::Sig;
+use crate::sys::{self, Disposition, Fork, Inherited};
+
+/// A program and its arguments in the form execve(2) takes.
+pub struct Program {
+    /// What the user typed, for messages.
+    name: OsString,
+    /// Where it may be, in the order of PATH.
+    candidates: Vec<CString>,
+    /// Keeps the strings that the pointers below point to.
+    _strings: Vec<CString>,
+    /// The arguments: room for a shell and a script in front, then the user's own, then a null pointer.
+    argv: Vec<*const libc::c_char>,
+}
+
+/// Slots of `Program::argv` before the user's own argument 0.
+const ROOM_FOR_SHELL: usize = 1;
+
+/// What execvp(3) searches when PATH is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+impl Program {
+    /// Prepares a command of at least one word, with execvp(3)'s rules for PATH.
+    pub fn new(command: &[OsString], path: Option<&OsStr>) -> Program {
+        let strings: Vec<CString> = command.iter().map(|word| c_string(word.as_bytes().to_vec())).collect();
+        let mut argv = vec![std::ptr::null(); ROOM_FOR_SHELL];
+        argv.extend(strings.iter().map(|word| word.as_ptr()));
+        argv.push(std::ptr::null());
+        let name = &command[0];
+        let candidates = candidates(name.as_bytes(), path.unwrap_or(OsStr::new(DEFAULT_PATH)).as_bytes());
+        Program { name: name.clone(), candidates, _strings: strings, argv }
+    }
+
+    /// What the user typed.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// Becomes the program; returns only the errno of the failure. Runs between fork and exec.
+    fn exec(&mut self) -> i32 {
+        let mut found = libc::ENOENT;
+        for candidate in &self.candidates {
+            let errno = sys::exec(candidate, &self.argv[ROOM_FOR_SHELL..]);
+            match errno {
+                // A script without `#!`: as execvp(3), give it to the shell. Its name takes the place of argument 0.
+                libc::ENOEXEC => {
+                    self.argv[0] = c"/bin/sh".as_ptr();
+                    self.argv[1] = candidate.as_ptr();
+                    return sys::exec(c"/bin/sh", &self.argv);
+                }
+                libc::EACCES => found = errno,
+                libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {
+                    // Only one place was named: its own errno says more than "not found".
+                    if self.candidates.len() == 1 {
+                        found = errno;
+                    }
+                }
+                _ => return errno,
+            }
+        }
+        found
+    }
+}
+
+fn candidates(name: &[u8], path: &[u8]) -> Vec<CString> {
+    if name.is_empty() || name.contains(&b'/') {
+        return vec![c_string(name.to_vec())];
+    }
+    let place = |folder: &[u8]| match folder {
+        // An empty element is the working directory.
+        b"" => c_string(name.to_vec()),
+        _ => c_string([folder, b"/", name].concat()),
+    };
+    path.split(|&byte| byte == b':').map(place).collect()
+}
+
+fn c_string(bytes: Vec<u8>) -> CString {
+    CString::new(bytes).expect("arguments and environment hold no NUL")
+}
+
+/// Where and how the command is born.
+pub struct Birth<'a> {
+    /// The state it gets back.
+    pub inherited: Inherited,
+    /// The process group it joins in the caller's session; `None` gives it a session of its own.
+    pub join_group: Option<Pid>,
+    /// SIGKILL of the keeper kills it at once.
+    pub dies_with_keeper: bool,
+    /// It may not gain privileges.
+    pub no_new_privs: bool,
+    /// The net it is born in.
+    pub boundary: &'a dyn Boundary,
+}
+
+/// A command that was born.
+pub struct Command {
+    /// Its pid, ours until we reap it.
+    pub pid: Pid,
+    /// Its pidfd.
+    pub pidfd: OwnedFd,
+    /// Tells how exec went.
+    pub news: OwnedFd,
+}
+
+/// What the child could not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Enter its cgroup, with this errno.
+    Cgroup(i32),
+    /// Take its place in the session, with this errno.
+    Session(i32),
+    /// Become the program, with this errno.
+    Exec(i32),
+}
+
+/// How exec went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The program runs, or was killed before it could.
+    Gone,
+    /// It does not run.
+    Trouble(Trouble),
+    /// Not known yet.
+    Pending,
+}
+
+/// Starts the program.
+///
+/// # Errors
+/// EAGAIN, ENOMEM, EMFILE as of clone(2) and pipe(2); EACCES and others where the cgroup takes no process.
+pub fn spawn(program: &mut Program, birth: &Birth<'_>) -> io::Result<Command> {
+    let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let keeper = getpid();
+    if let Some(cgroup) = birth.boundary.birthplace() {
+        match sys::clone_into_cgroup(cgroup) {
+            Ok(Fork::Child) => child(program, birth, keeper, None, errors.as_fd()),
+            Ok(Fork::Parent((pid, pidfd))) => return Ok(Command { pid, pidfd, news }),
+            // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
+                let procs = birth.boundary.entrance()?;
+                return fork_child(program, birth, keeper, Some(procs.as_fd()), errors.as_fd(), news);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    fork_child(program, birth, keeper, None, errors.as_fd(), news)
+}
+
+fn fork_child(
+    program: &mut Program,
+    birth: &Birth<'_>,
+    keeper: Pid,
+    procs: Option<BorrowedFd<'_>>,
+    errors: BorrowedFd<'_>,
+    news: OwnedFd,
+) -> io::Result<Command> {
+    match sys::fork()? {
+        Fork::Child => child(program, birth, keeper, procs, errors),
+        // Our unreaped child: the pid is still its own.
+        Fork::Parent(pid) => Ok(Command { pid, pidfd: pidfd_open(pid, PidfdFlags::empty())?, news }),
+    }
+}
+
+/// The child, between fork and exec: system calls only.
+fn child(
+    program: &mut Program,
+    birth: &Birth<'_>,
+    keeper: Pid,
+    procs: Option<BorrowedFd<'_>>,
+    errors: BorrowedFd<'_>,
+) -> ! {
+    let fail = |trouble: Trouble| -> ! {
+        // The pipe is empty and holds more than this; if the keeper is gone nobody wants to know.
+        let _ = rustix::io::write(errors, &trouble.encode());
+        sys::exit_now(crate::outcome::FAILED)
+    };
+    if birth.dies_with_keeper {
+        sys::die_with_thread_that_forked();
+        // A keeper that died before the line above will never make the kernel send that signal.
+        if getppid() != Some(keeper) {
+            sys::exit_now(crate::outcome::FAILED);
+        }
+    }
+    if let Some(procs) = procs
+        && let Err(errno) = rustix::io::write(procs, b"0")
+    {
+        fail(Trouble::Cgroup(errno.raw_os_error()));
+    }
+    let placed = match birth.join_group {
+        Some(group) => setpgid(None, Some(group)),
+        None => setsid().map(drop),
+    };
+    if let Err(errno) = placed {
+        fail(Trouble::Session(errno.raw_os_error()));
+    }
+    if birth.no_new_privs {
+        // Can't fail since Linux 3.5, prctl(2).
+        let _ = rustix::thread::set_no_new_privs(true);
+    }
+    // The two dispositions that the runtime and we changed; exec resets handlers, and nothing else was touched.
+    for sig in [Sig::PIPE, Sig::CHLD] {
+        let ignored = birth.inherited.ignored.contains(sig);
+        sys::set_disposition(sig, if ignored { Disposition::Ignore } else { Disposition::Default });
+    }
+    for (fd, was_closed) in (0..).zip(birth.inherited.closed) {
+        if was_closed {
+            sys::close_standard_stream(fd);
+        }
+    }
+    // Last: from here on a signal that was already sent to us acts as it will on the program.
+    sys::set_mask(birth.inherited.mask);
+    fail(Trouble::Exec(program.exec()))
+}
+
+impl Command {
+    /// Whether exec has succeeded or failed; never blocks.
+    pub fn news(&self) -> News {
+        let mut frame = [0; Trouble::FRAME];
+        match rustix::io::read(&self.news, &mut frame) {
+            Ok(Trouble::FRAME) => Trouble::decode(frame).map_or(News::Gone, News::Trouble),
+            Ok(_) => News::Gone,
+            Err(_) => News::Pending,
+        }
+    }
+}
+
+impl Trouble {
+    const FRAME: usize = 5;
+
+    fn encode(self) -> [u8; Trouble::FRAME] {
+        let (kind, errno) = match self {
+            Trouble::Cgroup(errno) => (b'c', errno),
+            Trouble::Session(errno) => (b's', errno),
+            Trouble::Exec(errno) => (b'x', errno),
+        };
+        let [a, b, c, d] = errno.to_ne_bytes();
+        [kind, a, b, c, d]
+    }
+
+    fn decode([kind, a, b, c, d]: [u8; Trouble::FRAME]) -> Option<Trouble> {
+        let errno = i32::from_ne_bytes([a, b, c, d]);
+        match kind {
+            b'c' => Some(Trouble::Cgroup(errno)),
+            b's' => Some(Trouble::Session(errno)),
+            b'x' => Some(Trouble::Exec(errno)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_searched_in_every_folder_of_path() {
+        let path = |text: &[u8]| candidates(b"ls", text).into_iter().map(CString::into_bytes).collect::<Vec<_>>();
+        assert_eq!(path(b"/bin::/x/"), [&b"/bin/ls"[..], b"ls", b"/x//ls"]);
+        assert_eq!(path(b""), [b"ls"]);
+        assert_eq!(candidates(b"./ls", b"/bin"), [c"./ls".to_owned()]);
+        assert_eq!(candidates(b"", b"/bin"), [c"".to_owned()]);
+    }
+
+    #[test]
+    fn trouble_is_told_as_it_was() {
+        for trouble in [Trouble::Cgroup(1), Trouble::Session(-1), Trouble::Exec(i32::MAX)] {
+            assert_eq!(Trouble::decode(trouble.encode()), Some(trouble));
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! The state machine of a run. Pure: it is told what happened and when, and answers what to do; the keeper carries
+//! that out. Moments are times on the monotonic clock, as everywhere.
+//!
+//! ```text
+//! Running ----- command ended ----> Lingering ---- empty ----> Over
+//!    |                                  |                        ^
+//!    | deadline, signal,                | grace over, signal     |
+//!    | parent died                      v                        |
+//!    +-----------------------------> Stopping ----- empty -------+
+//!    |                                  | last stage, second     |
+//!    | front died                       v signal, front died     |
+//!    +-----------------------------> Killing -- empty, survived -+
+//! ```
+
+use std::time::Duration;
+
+use crate::cli::Leftovers;
+use crate::outcome::{Cause, End, Failure, Outcome};
+use crate::plan::{Policy, Stages};
+use crate::signals::Sig;
+use crate::wire::Source;
+
+/// Something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The command could not be made to run; its process ends by itself.
+    NotStarted(Failure),
+    /// The command ended and was reaped.
+    CommandEnded(End),
+    /// Job control stopped the command.
+    CommandStopped(Sig),
+    /// The command went on.
+    CommandContinued,
+    /// It is proved that nothing of the tree is alive.
+    Empty,
+    /// SIGKILL was sent and the drain limit has passed, and something is alive.
+    Survived,
+    /// A signal reached one of us.
+    Signal(Sig, Source),
+    /// The front was killed: nobody is left to take an outcome.
+    FrontDied,
+    /// treekill-run can't go on: the command could not be born, or the deputy was killed.
+    Broken,
+    /// The caller died.
+    ParentDied,
+    /// Time passed.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Pass this signal on to the command alone.
+    Relay(Sig),
+    /// The leftovers outlived their grace: note who they are.
+    NoteLeftovers,
+    /// A stop begins: list the tree and send this to its receivers, then SIGCONT.
+    Stop(Sig, Receivers),
+    /// Send this to those receivers of the first signal that still live.
+    StopAgain(Sig),
+    /// SIGKILL for all, then wait until the tree is empty or the drain limit has passed.
+    Kill,
+    /// Move what is alive out of the boundary.
+    Release,
+    /// The terminal stopped the command: tell the front.
+    TellStopped(Sig),
+}
+
+/// Who gets the first signal of a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receivers {
+    /// Every process of the tree.
+    Tree,
+    /// Those of the tree in the command's process group.
+    CommandsGroup,
+    /// The command alone.
+    Command,
+    /// Those outside the command's group: the terminal has reached the others.
+    NotCommandsGroup,
+}
+
+/// A repeat of a request to end counts as the second only after this long: a logout sends TERM and HUP together.
+const REPEAT: Duration = Duration::from_millis(200);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The command lives and no stop has begun. While it is stopped by job control the clock stands still.
+    Running { paused_at: Option<Duration> },
+    /// The command ended by itself; something else of the tree may live until then.
+    Lingering { until: Option<Duration> },
+    /// Signals were sent; the next stage comes then.
+    Stopping { since: Duration, stage: usize, until: Option<Duration> },
+    /// SIGKILL was sent to all.
+    Killing,
+    /// Nothing is left to do.
+    Over,
+}
+
+/// One run, from the birth of the command to the proof that its tree is gone.
+#[derive(Debug)]
+pub struct Supervisor {
+    policy: Policy,
+    state: State,
+    deadline: Option<Duration>,
+    stages: Stages,
+    outcome: Outcome,
+    was_alive_at_kill: bool,
+}
+
+impl Supervisor {
+    /// A run whose command is born at this moment.
+    pub fn new(policy: Policy, now: Duration) -> Supervisor {
+        let outcome = Outcome {
+            cause: Cause::Ended,
+            failure: None,
+            end: None,
+            needed_kill: false,
+            left_over: false,
+            survived: false,
+        };
+        Supervisor {
+            state: State::Running { paused_at: None },
+            deadline: after(now, policy.timeout),
+            stages: policy.stages.clone(),
+            policy,
+            outcome,
+            was_alive_at_kill: false,
+        }
+    }
+
+    /// The moment at which a `Tick` is wanted, if nothing else happens before.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        match self.state {
+            State::Running { paused_at: None } => self.deadline,
+            State::Running { paused_at: Some(_) } | State::Killing | State::Over => None,
+            State::Lingering { until } | State::Stopping { until, .. } => until,
+        }
+    }
+
+    /// Whether the run is over.
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Whether a stop is under way, in which nothing may be written that a reader could hold up.
+    pub fn is_stopping(&self) -> bool {
+        matches!(self.state, State::Stopping { .. } | State::Killing)
+    }
+
+    /// What has become of the run; final once it is over.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Takes an event and answers what to do, in this order.
+    #[must_use]
+    pub fn on_event(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        if event == Event::Broken {
+            return self.break_off();
+        }
+        match self.state {
+            State::Running { paused_at } => self.while_running(now, event, paused_at),
+            State::Lingering { until } => self.while_lingering(now, event, until),
+            State::Stopping { since, stage, until } => self.while_stopping(now, event, since, stage, until),
+            State::Killing => self.while_killing(event),
+            State::Over => vec![],
+        }
+    }
+
+    fn while_running(&mut self, now: Duration, event: Event, paused_at: Option<Duration>) -> Vec<Action> {
+        match event {
+            Event::NotStarted(failure) => {
+                self.outcome.failure = Some(failure);
+                vec![]
+            }
+            Event::CommandEnded(end) => {
+                self.outcome.end = Some(end);
+                let grace = after(now, Some(self.policy.leftover_grace));
+                let until = match self.policy.leftovers {
+                    Leftovers::Kill | Leftovers::Leave => grace,
+                    Leftovers::Wait => self.deadline,
+                };
+                self.state = State::Lingering { until };
+                vec![]
+            }
+            Event::CommandStopped(sig) if self.policy.is_in_terminal && sig.is_job_stop() => {
+                self.state = State::Running { paused_at: paused_at.or(Some(now)) };
+                vec![Action::TellStopped(sig)]
+            }
+            Event::CommandContinued => {
+                if let (Some(since), Some(deadline)) = (paused_at, self.deadline) {
+                    self.deadline = after(deadline, Some(now.saturating_sub(since)));
+                }
+                self.state = State::Running { paused_at: None };
+                vec![]
+            }
+            Event::Tick if paused_at.is_none() && has_passed(self.deadline, now) => {
+                self.outcome.cause = Cause::TimedOut;
+                self.stop(now, None)
+            }
+            Event::Signal(sig, Source::Process) if sig.is_request_to_end() => {
+                self.outcome.cause = Cause::Signal(sig);
+                self.stop(now, Some((sig, Source::Process)))
+            }
+            Event::Signal(Sig::HUP, Source::Terminal) => {
+                self.outcome.cause = Cause::Signal(Sig::HUP);
+                self.stop(now, Some((Sig::HUP, Source::Terminal)))
+            }
+            Event::Signal(sig, source) => relay(sig, source),
+            Event::ParentDied => {
+                self.outcome.cause = Cause::ParentDied;
+                self.stop(now, None)
+            }
+            Event::FrontDied => self.front_died(),
+            Event::Empty | Event::Survived | Event::CommandStopped(_) | Event::Tick | Event::Broken => vec![],
+        }
+    }
+
+    fn while_lingering(&mut self, now: Duration, event: Event, until: Option<Duration>) -> Vec<Action> {
+        match event {
+            Event::Empty => self.over(),
+            Event::Tick if has_passed(until, now) => match self.policy.leftovers {
+                Leftovers::Kill => self.stop_leftovers(now, None),
+                Leftovers::Leave => self.release(),
+                Leftovers::Wait => {
+                    self.outcome.cause = Cause::TimedOut;
+                    self.stop(now, None)
+                }
+            },
+            Event::Signal(sig, source) if sig.is_request_to_end() && (source == Source::Process || sig == Sig::HUP) => {
+                self.stop_leftovers(now, Some((sig, source)))
+            }
+            Event::ParentDied => self.stop_leftovers(now, None),
+            Event::FrontDied if self.policy.leftovers == Leftovers::Leave => self.release(),
+            Event::FrontDied => self.front_died(),
+            _ => vec![],
+        }
+    }
+
+    fn while_stopping(
+        &mut self,
+        now: Duration,
+        event: Event,
+        since: Duration,
+        stage: usize,
+        until: Option<Duration>,
+    ) -> Vec<Action> {
+        match event {
+            Event::CommandEnded(end) => {
+                self.outcome.end = Some(end);
+                vec![]
+            }
+            Event::NotStarted(failure) => {
+                self.outcome.failure = Some(failure);
+                vec![]
+            }
+            Event::Empty => self.over(),
+            Event::Tick if has_passed(until, now) => self.enter_stage(now, since, stage + 1, None),
+            Event::Signal(sig, Source::Process) if sig.is_request_to_end() => {
+                if now.saturating_sub(since) >= REPEAT {
+                    self.kill()
+                } else {
+                    vec![]
+                }
+            }
+            Event::Signal(sig, source) => relay(sig, source),
+            Event::FrontDied => self.front_died(),
+            _ => vec![],
+        }
+    }
+
+    fn while_killing(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::CommandEnded(end) => {
+                self.outcome.end = Some(end);
+                self.outcome.needed_kill = self.was_alive_at_kill && end == End::Signaled(Sig::KILL);
+                vec![]
+            }
+            Event::NotStarted(failure) => {
+                self.outcome.failure = Some(failure);
+                vec![]
+            }
+            Event::Empty => self.over(),
+            Event::Survived => {
+                self.outcome.survived = true;
+                self.over()
+            }
+            _ => vec![],
+        }
+    }
+
+    /// A relayed signal takes the place of the first stage's.
+    fn stop(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
+        if let Some((sig, _)) = relayed {
+            self.stages = self.stages.starting_with(sig);
+        }
+        self.enter_stage(now, now, 0, relayed.map(|(_, source)| source))
+    }
+
+    fn stop_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
+        self.outcome.left_over = true;
+        let mut actions = vec![Action::NoteLeftovers];
+        actions.extend(self.stop(now, relayed));
+        actions
+    }
+
+    fn enter_stage(&mut self, now: Duration, since: Duration, stage: usize, source: Option<Source>) -> Vec<Action> {
+        let Some(next) = self.stages.get(stage) else { return vec![] };
+        if next.signal == Sig::KILL {
+            return self.kill();
+        }
+        self.state = State::Stopping { since, stage, until: after(now, next.wait) };
+        if stage > 0 {
+            return vec![Action::StopAgain(next.signal)];
+        }
+        let receivers = match self.policy.signal_to {
+            _ if source == Some(Source::Terminal) => Receivers::NotCommandsGroup,
+            // Without a command, what is left of its tree is all there is to ask.
+            _ if self.outcome.end.is_some() => Receivers::Tree,
+            crate::cli::SignalTo::Tree => Receivers::Tree,
+            crate::cli::SignalTo::Group => Receivers::CommandsGroup,
+            crate::cli::SignalTo::Command => Receivers::Command,
+        };
+        vec![Action::Stop(next.signal, receivers)]
+    }
+
+    fn front_died(&mut self) -> Vec<Action> {
+        self.outcome.cause = Cause::FrontDied;
+        if self.policy.guard { self.kill() } else { self.release() }
+    }
+
+    fn break_off(&mut self) -> Vec<Action> {
+        if matches!(self.state, State::Killing | State::Over) {
+            return vec![];
+        }
+        self.outcome.failure = self.outcome.failure.or(Some(Failure::Internal));
+        self.kill()
+    }
+
+    fn kill(&mut self) -> Vec<Action> {
+        self.state = State::Killing;
+        self.was_alive_at_kill = self.outcome.end.is_none();
+        vec![Action::Kill]
+    }
+
+    fn release(&mut self) -> Vec<Action> {
+        self.state = State::Over;
+        vec![Action::Release]
+    }
+
+    fn over(&mut self) -> Vec<Action> {
+        self.state = State::Over;
+        vec![]
+    }
+}
+
+/// What is passed on outside the beginning of a stop: what the terminal sent has reached the command already.
+fn relay(sig: Sig, source: Source) -> Vec<Action> {
+    if source == Source::Terminal { vec![] } else { vec![Action::Relay(sig)] }
+}
+
+/// The moment this long after another; `None` if it never comes.
+fn after(moment: Duration, wait: Option<Duration>) -> Option<Duration> {
+    moment.checked_add(wait?)
+}
+
+fn has_passed(moment: Option<Duration>, now: Duration) -> bool {
+    moment.is_some_and(|moment| now >= moment)
+}

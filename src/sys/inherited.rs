@@ -1,0 +1,57 @@
+//! The state that the caller gave us, captured before the Rust runtime changes it.
+//!
+//! Before `main`, std ignores SIGPIPE and opens /dev/null over closed standard streams. A hook in `.init_array` runs
+//! earlier. It may call nothing that needs the runtime.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use nix::libc;
+
+use super::signal::{Disposition, disposition, mask};
+use crate::signals::{Sig, SigSet};
+
+/// What the command is to get back, bit for bit.
+#[derive(Clone, Copy, Debug)]
+pub struct Inherited {
+    /// The blocked signals.
+    pub mask: SigSet,
+    /// The signals with the disposition "ignore"; every other one was at its default, execve(2).
+    pub ignored: SigSet,
+    /// Which of the descriptors 0 to 2 were closed.
+    pub closed: [bool; 3],
+}
+
+static MASK: AtomicU64 = AtomicU64::new(0);
+static IGNORED: AtomicU64 = AtomicU64::new(0);
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+/// The state at the start of this program.
+pub fn inherited() -> Inherited {
+    let closed = CLOSED.load(Relaxed);
+    Inherited {
+        mask: SigSet(MASK.load(Relaxed)),
+        ignored: SigSet(IGNORED.load(Relaxed)),
+        closed: [0, 1, 2].map(|fd| closed & (1 << fd) != 0),
+    }
+}
+
+#[used]
+// SAFETY: the section holds pointers to functions that the C runtime calls once, before main and on its one thread.
+#[unsafe(link_section = ".init_array")]
+static CAPTURE: extern "C" fn() = capture;
+
+extern "C" fn capture() {
+    MASK.store(mask().0, Relaxed);
+    let ignored: SigSet = Sig::all().filter(|&sig| disposition(sig) == Disposition::Ignore).collect();
+    IGNORED.store(ignored.0, Relaxed);
+    let mut closed = 0;
+    for fd in 0..3 {
+        let mut status = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the buffer is a whole stat, and a closed descriptor is only an error.
+        if unsafe { libc::fstat(fd, status.as_mut_ptr()) } < 0 {
+            closed |= 1 << fd;
+        }
+    }
+    CLOSED.store(closed, Relaxed);
+}

@@ -1,0 +1,202 @@
+//! Processes: birth, exec, signals, reaping.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use nix::libc;
+use rustix::process::Pid;
+
+use super::checked;
+use crate::outcome::End;
+use crate::signals::Sig;
+
+/// The two sides of a fork.
+#[derive(Debug)]
+pub enum Fork<T> {
+    /// In the process that forked, with what it learns of its child.
+    Parent(T),
+    /// In the child.
+    Child,
+}
+
+/// Forks, fork(2). Both sides may go on running ordinary code, since no process of ours ever has a second thread.
+///
+/// # Errors
+/// EAGAIN when the process table or a limit is full, ENOMEM.
+pub fn fork() -> io::Result<Fork<Pid>> {
+    debug_assert_eq!(std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count), 1, "fork with threads");
+    // SAFETY: with one thread no lock can be held by a thread that the child does not have.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Child => Ok(Fork::Child),
+        nix::unistd::ForkResult::Parent { child } => {
+            Ok(Fork::Parent(Pid::from_raw(child.as_raw()).expect("a child has a pid")))
+        }
+    }
+}
+
+/// `struct clone_args` up to `cgroup`, clone(2).
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// `CLONE_INTO_CGROUP` of linux/sched.h.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Forks a child that is born in this cgroup, with a pidfd of it, clone(2). The child may only make system calls.
+///
+/// # Errors
+/// ENOSYS or EPERM where clone3 is not there or refused by seccomp; EACCES, EBUSY, EOPNOTSUPP where the
+/// cgroup takes no process; EAGAIN, ENOMEM.
+pub fn clone_into_cgroup(cgroup: BorrowedFd<'_>) -> io::Result<Fork<(Pid, OwnedFd)>> {
+    let mut pidfd: RawFd = -1;
+    let args = CloneArgs {
+        flags: CLONE_INTO_CGROUP | u64::try_from(libc::CLONE_PIDFD).expect("a flag"),
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: u64::try_from(libc::SIGCHLD).expect("a signal"),
+        cgroup: u64::try_from(cgroup.as_raw_fd()).expect("open descriptors are not negative"),
+        ..CloneArgs::default()
+    };
+    // SAFETY: without CLONE_VM the child has a copy of this memory, stack included, as after fork; we have one thread.
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
+    let Some(pid) = Pid::from_raw(i32::try_from(pid).expect("pids fit an int")) else { return Ok(Fork::Child) };
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    Ok(Fork::Parent((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })))
+}
+
+/// Asks for SIGKILL when the thread that forked us ends, prctl(2). The caller must check afterwards that it has not
+/// ended before. May run between fork and exec.
+pub fn die_with_thread_that_forked() {
+    // SAFETY: this prctl takes a number and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Closes one of the descriptors 0 to 2, which the command got closed. For between fork and exec only.
+pub fn close_standard_stream(fd: RawFd) {
+    // SAFETY: between fork and exec no code follows that uses the standard streams.
+    unsafe { libc::close(fd) };
+}
+
+/// A close-on-exec copy, above the standard streams, of a descriptor that the caller named by its number.
+///
+/// # Errors
+/// EBADF if it is not open, EMFILE.
+pub fn duplicate(number: u16) -> io::Result<OwnedFd> {
+    // SAFETY: a number that is no open descriptor is only an error.
+    let copy = checked(unsafe { libc::fcntl(number.into(), libc::F_DUPFD_CLOEXEC, 3) }.into())?;
+    let copy = i32::try_from(copy).expect("descriptors fit an int");
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+unsafe extern "C" {
+    /// environ(7).
+    static environ: *const *const libc::c_char;
+}
+
+/// Becomes this program, execve(2), with our environment as it is. `argv` ends with a null pointer and points to
+/// strings that the caller keeps. Returns only the errno of a failure. May run between fork and exec.
+pub fn exec(path: &CStr, argv: &[*const libc::c_char]) -> i32 {
+    assert!(argv.last().is_some_and(|last| last.is_null()), "argv ends with a null pointer");
+    // SAFETY: nothing of ours changes the environment, so the pointer stays what the C runtime made it.
+    let environment = unsafe { environ };
+    // SAFETY: path and argv are terminated and alive; on success this program is gone.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment) };
+    nix::errno::Errno::last_raw()
+}
+
+/// Ends this process at once, without the runtime's or the C library's clean-up, _exit(2).
+pub fn exit_now(status: u8) -> ! {
+    // SAFETY: it does not return.
+    unsafe { libc::_exit(status.into()) }
+}
+
+/// Signals a process through its pidfd, pidfd_send_signal(2).
+///
+/// # Errors
+/// ESRCH once it is reaped, EPERM for another user's.
+pub fn send_signal(pidfd: BorrowedFd<'_>, sig: Sig) -> io::Result<()> {
+    // SAFETY: without a siginfo the call touches no memory.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), sig.number(), 0_usize, 0) };
+    checked(sent).map(drop)
+}
+
+/// Sends SIGKILL to a child that we have not reaped, kill(2): its pid can't have been given to anybody else.
+pub fn kill_child(pid: Pid) {
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(pid.as_raw_nonzero().get(), libc::SIGKILL) };
+}
+
+/// What waitid(2) has to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// This child ended and is gone.
+    Ended(Pid, End),
+    /// This child was stopped.
+    Stopped(Pid, Sig),
+    /// This child went on.
+    Continued(Pid),
+    /// Children live, and none has news.
+    Nothing,
+    /// There is no child, hence no descendant that we could still get as one.
+    NoChildren,
+}
+
+/// Takes one piece of news of any child, clone children without SIGCHLD included; never blocks.
+pub fn reap() -> Reaped {
+    wait(libc::P_ALL, 0, libc::WNOHANG)
+}
+
+/// Takes one piece of news of this child alone; never blocks.
+pub fn reap_only(child: Pid) -> Reaped {
+    wait(libc::P_PID, child.as_raw_pid().unsigned_abs(), libc::WNOHANG)
+}
+
+/// Whether this process has children, whoever forked them.
+pub fn has_children() -> bool {
+    wait(libc::P_ALL, 0, libc::WNOHANG | libc::WNOWAIT) != Reaped::NoChildren
+}
+
+fn wait(whose: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> Reaped {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = options | libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED | libc::__WALL;
+    // SAFETY: the buffer is a whole siginfo_t.
+    let result = unsafe { libc::waitid(whose, id, info.as_mut_ptr(), options) };
+    if result < 0 {
+        // EINTR can't be: nothing here blocks. EINVAL neither. What is left is ECHILD.
+        return Reaped::NoChildren;
+    }
+    // SAFETY: all zeroes, which it has if there is no news, is a valid value.
+    let info = unsafe { info.assume_init() };
+    // SAFETY: for waitid the kernel fills the SIGCHLD fields, and without news they are 0.
+    let Some(pid) = Pid::from_raw(unsafe { info.si_pid() }) else { return Reaped::Nothing };
+    // SAFETY: as for si_pid.
+    let status = unsafe { info.si_status() };
+    let sig = || Sig::new(status).expect("the kernel reports signals that exist");
+    match info.si_code {
+        libc::CLD_EXITED => Reaped::Ended(pid, End::Exited(u8::try_from(status & 0xff).expect("masked"))),
+        libc::CLD_STOPPED | libc::CLD_TRAPPED => Reaped::Stopped(pid, sig()),
+        libc::CLD_CONTINUED => Reaped::Continued(pid),
+        _ => Reaped::Ended(pid, End::Signaled(sig())),
+    }
+}
+
+/// The monotonic clock, clock_gettime(2): time since some fixed moment, not counting suspend.
+pub fn now() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(time).expect("the monotonic clock is not negative")
+}

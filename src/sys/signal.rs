@@ -1,0 +1,179 @@
+//! Masks, dispositions and signal descriptors. By raw system calls: a C library hides the signals that it
+//! keeps for itself, and the command must get the state of those back too.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{null, null_mut};
+use std::time::Duration;
+
+use nix::libc;
+
+use super::checked;
+use crate::signals::{Sig, SigSet};
+
+/// What the kernel does with a signal that nobody catches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// The default action of signal(7).
+    Default,
+    /// Nothing.
+    Ignore,
+}
+
+/// `struct sigaction` of the kernel, which is not the C library's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct KernelAction {
+    handler: usize,
+    flags: libc::c_ulong,
+    #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
+    restorer: usize,
+    mask: u64,
+}
+
+/// Size of the kernel's `sigset_t`.
+const MASK_SIZE: usize = size_of::<u64>();
+
+/// Replaces (or with `None` only reads) the mask of blocked signals; gives the one before.
+fn change_mask(new: Option<SigSet>) -> SigSet {
+    let mut old = 0_u64;
+    let new = new.as_ref().map_or(null(), |set| &raw const set.0);
+    // SAFETY: both pointers are null or to a u64 that lives across the call, which has no other effect on memory.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, &raw mut old, MASK_SIZE) };
+    SigSet(old)
+}
+
+/// The blocked signals of this thread, sigprocmask(2).
+pub(super) fn mask() -> SigSet {
+    change_mask(None)
+}
+
+/// Blocks exactly these signals. May run between fork and exec.
+pub fn set_mask(set: SigSet) {
+    change_mask(Some(set));
+}
+
+/// Blocks every signal that can be blocked. A fault in our own code still kills: the kernel forces those.
+pub fn block_all_signals() {
+    set_mask(SigSet::ALL);
+}
+
+/// The disposition of a signal; a handler counts as the default, which is what exec makes of it, execve(2).
+pub(super) fn disposition(sig: Sig) -> Disposition {
+    let mut action = MaybeUninit::<KernelAction>::zeroed();
+    // SAFETY: the buffer has the kernel's layout and size; nothing is changed.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, sig.number(), null::<KernelAction>(), action.as_mut_ptr(), MASK_SIZE)
+    };
+    // SAFETY: all zeroes, which it has if the call failed, is a valid action: the default.
+    let handler = unsafe { action.assume_init() }.handler;
+    if handler == libc::SIG_IGN { Disposition::Ignore } else { Disposition::Default }
+}
+
+/// Sets a disposition, sigaction(2). May run between fork and exec.
+pub fn set_disposition(sig: Sig, disposition: Disposition) {
+    let action = KernelAction {
+        handler: match disposition {
+            Disposition::Default => libc::SIG_DFL,
+            Disposition::Ignore => libc::SIG_IGN,
+        },
+        flags: 0,
+        #[cfg(not(any(target_arch = "riscv64", target_arch = "loongarch64")))]
+        restorer: 0,
+        mask: 0,
+    };
+    // SAFETY: the action has the kernel's layout, and without a handler no code of ours is ever run by it.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, sig.number(), &raw const action, null_mut::<KernelAction>(), MASK_SIZE)
+    };
+}
+
+/// A non-blocking, close-on-exec descriptor that becomes readable when one of these signals is pending, signalfd(2).
+pub fn signal_descriptor(set: SigSet) -> io::Result<OwnedFd> {
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: the set is a u64 that lives across the call.
+    let fd = unsafe { libc::syscall(libc::SYS_signalfd4, -1, &raw const set.0, MASK_SIZE, flags) };
+    let fd = i32::try_from(checked(fd)?).expect("descriptors fit an int");
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming {
+    /// Which.
+    pub sig: Sig,
+    /// The kernel made it (`SI_KERNEL`), as it does for terminal keys.
+    pub is_from_kernel: bool,
+    /// Who sent it, where that is known.
+    pub pid: u32,
+}
+
+/// Takes one pending signal from a signal descriptor; `None` when there is none.
+pub fn read_signal(fd: BorrowedFd<'_>) -> Option<Incoming> {
+    let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the buffer is as long as the call is told.
+    let read = unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+    if usize::try_from(read) != Ok(size) {
+        return None;
+    }
+    // SAFETY: the kernel filled it whole, and any bytes are a valid value.
+    let info = unsafe { info.assume_init() };
+    let sig = Sig::new(i32::try_from(info.ssi_signo).ok()?)?;
+    Some(Incoming { sig, is_from_kernel: info.ssi_code == libc::SI_KERNEL, pid: info.ssi_pid })
+}
+
+/// Blocks until SIGCHLD is pending, which must be blocked, and takes it; false once this time has passed.
+pub fn wait_for_child_signal(timeout: Duration) -> bool {
+    let set: SigSet = [Sig::CHLD].into_iter().collect();
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    // SAFETY: set and timeout live across the call; no information about the signal is asked for.
+    let sig = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigtimedwait,
+            &raw const set.0,
+            null_mut::<libc::siginfo_t>(),
+            &raw const timeout,
+            MASK_SIZE,
+        )
+    };
+    sig > 0
+}
+
+/// Whether a signal is pending for this process, sigpending(2).
+fn is_pending(sig: Sig) -> bool {
+    let mut set = SigSet::default();
+    // SAFETY: the buffer is a u64 that lives across the call.
+    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut set.0, MASK_SIZE) };
+    set.contains(sig)
+}
+
+/// Stops this process as job control does, until it is continued; not if that has come already. All signals must be
+/// blocked, and are again afterwards.
+pub fn stop_by(sig: Sig) {
+    send_to_self(sig);
+    if is_pending(Sig::CONT) {
+        return;
+    }
+    set_mask(SigSet::ALL.without([sig].into_iter().collect()));
+    set_mask(SigSet::ALL);
+}
+
+/// Ends this process by a signal, without a core dump of ours. Returns only if that can't be, as for PID 1.
+pub fn die_of(sig: Sig) {
+    // A core of the wrapper would hide the command's own. prctl(2), PR_SET_DUMPABLE.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    set_disposition(sig, Disposition::Default);
+    send_to_self(sig);
+    set_mask(SigSet::ALL.without([sig].into_iter().collect()));
+}
+
+fn send_to_self(sig: Sig) {
+    // SAFETY: signalling ourselves touches no memory.
+    unsafe { libc::syscall(libc::SYS_kill, libc::getpid(), sig.number()) };
+}

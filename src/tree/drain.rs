@@ -1,0 +1,147 @@
+//! The end of a tree: SIGKILL until the kernel says that nothing is left.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpid;
+
+use super::{Tree, procfs};
+use crate::boundary::Occupancy;
+use crate::signals::Sig;
+use crate::sys::{self, Reaped};
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// No descendant is left and the boundary is empty.
+    Empty,
+    /// The limit has passed, and something is left.
+    Survivors,
+}
+
+/// The first wait for news before SIGKILL is sent again; it doubles up to `LONGEST_PAUSE`.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// A dying task may hold its cgroup for some microseconds after it was reaped, from Linux 6.19 on.
+const FIRST_LINGER: Duration = Duration::from_micros(50);
+
+/// How many are reaped at least before the children are read again.
+const REAP_AT_LEAST: usize = 64;
+
+impl Tree<'_> {
+    /// Kills the tree and blocks until it is empty or the limit has passed; `None` waits for ever. Every child that
+    /// ends is told to `on_reaped`. SIGCHLD must be blocked.
+    pub fn drain(&self, limit: Option<Duration>, on_reaped: &mut dyn FnMut(Reaped)) -> Drained {
+        let deadline = limit.and_then(|limit| sys::now().checked_add(limit));
+        let remaining = |pause: Duration| match deadline {
+            Some(deadline) => deadline.checked_sub(sys::now()).map(|left| left.min(pause)),
+            None => Some(pause),
+        };
+        self.kill_boundary();
+        if !self.reap_children(&remaining, on_reaped) {
+            return Drained::Survivors;
+        }
+        // No child is left: who still lives in the boundary never was ours to reap, or escaped into a PID namespace.
+        let mut pause = FIRST_LINGER;
+        while !matches!(self.boundary.remove(), Ok(Occupancy::Empty)) {
+            let Some(wait) = remaining(pause) else { return Drained::Survivors };
+            self.wait_for_boundary(wait);
+            self.kill_boundary();
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Drained::Empty
+    }
+
+    /// Kills and reaps until no child is left; false if time ran out.
+    ///
+    /// A fork storm is ended by killing each child as it is read and by reaping no more than were seen before reading
+    /// again: whoever reads the whole list first, or reaps without a bound, is outrun.
+    fn reap_children(
+        &self,
+        remaining: &dyn Fn(Duration) -> Option<Duration>,
+        on_reaped: &mut dyn FnMut(Reaped),
+    ) -> bool {
+        let mut pause = FIRST_PAUSE;
+        let mut next_sweep = Duration::ZERO;
+        loop {
+            let start = sys::now();
+            let mut bound = REAP_AT_LEAST;
+            if start >= next_sweep {
+                bound = bound.max(self.kill_children());
+                // The boundary's own kill has reached nearly all: sweeping takes no more than a small share of the time.
+                if self.boundary.events().is_some() {
+                    next_sweep = sys::now() + (sys::now() - start).max(FIRST_PAUSE) * 8;
+                }
+            }
+            match reap_some(bound, on_reaped) {
+                Reaped::NoChildren => return true,
+                Reaped::Nothing => {}
+                // More may be waiting; new children are looked for first.
+                _ => {
+                    pause = FIRST_PAUSE;
+                    if remaining(pause).is_none() {
+                        return false;
+                    }
+                    continue;
+                }
+            }
+            let Some(wait) = remaining(pause) else { return false };
+            if sys::wait_for_child_signal(wait) {
+                pause = FIRST_PAUSE;
+            } else {
+                // Nobody died in this time: something holds up a part of the tree that is out of reach from here.
+                self.kill_boundary();
+                self.kill_listed();
+                next_sweep = Duration::ZERO;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// Sends SIGKILL to each child of ours; gives how many there were. Nothing is reaped meanwhile, so no pid of a child
+    /// can have become somebody else's.
+    fn kill_children(&self) -> usize {
+        let mut count = 0;
+        if self.sees_ancestry {
+            // What can't be read now is tried again until no child is left.
+            let _ = procfs::for_each_child(getpid(), &mut |pid| {
+                sys::kill_child(pid);
+                count += 1;
+            });
+        }
+        count
+    }
+
+    fn kill_listed(&self) {
+        let list = self.list();
+        self.signal(&list.iter().collect::<Vec<_>>(), Sig::KILL);
+    }
+
+    fn kill_boundary(&self) {
+        // A failure leaves it populated, which the loops above see and name at their limit.
+        let _ = self.boundary.kill();
+    }
+
+    /// Blocks until the boundary may have changed, at most this long.
+    fn wait_for_boundary(&self, timeout: Duration) {
+        let Some(events) = self.boundary.events() else { return };
+        let mut fds = [PollFd::from_borrowed_fd(events, PollFlags::PRI)];
+        // A wake-up is a hint: the caller looks again, whatever this says.
+        let _ = poll(&mut fds, Some(&Timespec::try_from(timeout).expect("at most a pause")));
+        let _ = crate::boundary::acknowledge(events);
+    }
+}
+
+/// Reaps at most this many children; gives the last news.
+fn reap_some(bound: usize, on_reaped: &mut dyn FnMut(Reaped)) -> Reaped {
+    let mut last = Reaped::Nothing;
+    for _ in 0..bound {
+        last = sys::reap();
+        if matches!(last, Reaped::Nothing | Reaped::NoChildren) {
+            break;
+        }
+        on_reaped(last);
+    }
+    last
+}

@@ -1,0 +1,235 @@
+//! Reading /proc: who a process is and who its children are. Nothing of it is ever believed without a pidfd that was
+//! opened first, or without its being our own child.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+
+use rustix::process::{Pid, geteuid, getpid};
+
+/// What /proc/PID/stat says of a process, proc_pid_stat(5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The name of its program, at most 15 bytes, whatever they are.
+    pub comm: String,
+    /// Its state letter.
+    pub state: char,
+    /// Its parent; `None` for one outside our PID namespace.
+    pub parent: Option<Pid>,
+    /// Its process group.
+    pub group: i32,
+    /// How many threads it has.
+    pub threads: u32,
+    /// When it started, in clock ticks since boot.
+    pub start: u64,
+}
+
+impl Stat {
+    /// Whether nothing of it runs any more. The first thread may be a zombie while others work.
+    pub fn is_dead(&self) -> bool {
+        self.state == 'X' || (self.state == 'Z' && self.threads <= 1)
+    }
+}
+
+/// Reads a process's status line; `None` if it is gone or hidden.
+pub fn stat(pid: Pid) -> Option<Stat> {
+    parse_stat(&fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?)
+}
+
+/// The name is anything between the first `(` and the last `)`.
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    let open = line.iter().position(|&byte| byte == b'(')?;
+    let close = line.iter().rposition(|&byte| byte == b')')?;
+    let comm = String::from_utf8_lossy(line.get(open + 1..close)?).into_owned();
+    let rest = std::str::from_utf8(line.get(close + 2..)?).ok()?;
+    // The first of these is field 3 of the page.
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(Stat {
+        comm,
+        state: field(3)?.chars().next()?,
+        parent: Pid::from_raw(field(4)?.parse().ok()?),
+        group: field(5)?.parse().ok()?,
+        threads: field(20)?.parse().ok()?,
+        start: field(22)?.parse().ok()?,
+    })
+}
+
+/// The arguments of a process, bytes that are no UTF-8 replaced; empty if it is gone, hidden, or overwrote them.
+pub fn arguments(pid: Pid) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    if bytes.is_empty() {
+        return vec![];
+    }
+    bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The v2 cgroup of a process.
+pub fn cgroup(pid: Pid) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_pid())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+}
+
+/// The process that traces this one, which can hold up even SIGKILL's effect.
+pub fn tracer(pid: Pid) -> Option<Pid> {
+    let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    Pid::from_raw(value.trim().parse().ok()?)
+}
+
+/// Time since boot in seconds, to tell the age of a process by.
+pub fn uptime() -> Option<f64> {
+    fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// Calls `visit` with each child of a process as it is read, so that it can be acted on before more is read: a fork
+/// storm outruns whoever reads first and acts later. Misses some while the process forks.
+///
+/// # Errors
+/// Those of reading /proc; NotFound for a process that is gone.
+pub fn for_each_child(pid: Pid, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
+    let tasks = format!("/proc/{}/task", pid.as_raw_pid());
+    for task in fs::read_dir(&tasks)? {
+        let path = task?.path().join("children");
+        match File::open(&path) {
+            Ok(file) => read_numbers(file, visit)?,
+            // A thread that ended, or a kernel without CONFIG_PROC_CHILDREN.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if !std::path::Path::new("/proc/thread-self/children").exists() {
+                    return for_each_child_by_walk(pid, visit);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The same by a walk over all processes.
+fn for_each_child_by_walk(parent: Pid, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == Some(parent))) {
+            visit(pid);
+        }
+    }
+    Ok(())
+}
+
+/// Visits the blank-separated pids of a file piece by piece.
+fn read_numbers(mut file: impl Read, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
+    let mut piece = [0; 4096];
+    let mut number = 0_i32;
+    loop {
+        let length = match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(length) => length,
+            // The thread ended while its file was read.
+            Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => break,
+            Err(error) => return Err(error),
+        };
+        for byte in &piece[..length] {
+            if byte.is_ascii_digit() {
+                number = number.wrapping_mul(10).wrapping_add(i32::from(byte - b'0'));
+            } else if let Some(pid) = Pid::from_raw(std::mem::take(&mut number)) {
+                visit(pid);
+            }
+        }
+    }
+    if let Some(pid) = Pid::from_raw(number) {
+        visit(pid);
+    }
+    Ok(())
+}
+
+/// Whether the numbers in /proc are pids of our own PID namespace.
+pub fn shows_our_namespace() -> bool {
+    fs::read_link("/proc/self").is_ok_and(|shown| shown.to_str() == Some(&getpid().as_raw_pid().to_string()))
+}
+
+/// Whether /proc shows the processes of our own PID namespace, and all of them.
+///
+/// # Errors
+/// What is wrong with it and what would help, as a sentence.
+pub fn check_trustworthy() -> Result<(), String> {
+    if !shows_our_namespace() {
+        return Err(
+            "/proc is not there or shows another PID namespace; mount one for this namespace (unshare --mount-proc)"
+                .into(),
+        );
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
+    if hides_processes(&mounts) && !geteuid().is_root() {
+        return Err("/proc hides other users' processes (hidepid); mount it without".into());
+    }
+    Ok(())
+}
+
+/// Whether the mount on /proc has hidepid, proc(5); the last one listed is the one that is seen.
+fn hides_processes(mountinfo: &str) -> bool {
+    let on_proc = mountinfo.lines().filter(|line| line.split(' ').nth(4) == Some("/proc")).next_back();
+    let options = on_proc.and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
+    let value = options.split(',').find_map(|option| option.strip_prefix("hidepid="));
+    value.is_some_and(|value| !matches!(value, "0" | "off"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let line = b"42 (a) b\n(c) S) R 7 6 5 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 3 0 99 1 2\n";
+        let stat = parse_stat(line).expect("a status line");
+        assert_eq!(stat.comm, "a) b\n(c) S");
+        assert_eq!((stat.state, stat.parent, stat.group, stat.threads, stat.start), ('R', Pid::from_raw(7), 6, 3, 99));
+    }
+
+    #[test]
+    fn a_zombie_leader_with_threads_is_alive() {
+        let line = |threads| format!("42 (x) Z 7 6 5 0 -1 0 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 1 2");
+        let is_dead = |threads| parse_stat(line(threads).as_bytes()).expect("a status line").is_dead();
+        assert!(is_dead(1));
+        assert!(!is_dead(2));
+    }
+
+    #[test]
+    fn we_are_our_parents_child() {
+        let (me, parent) = (getpid(), rustix::process::getppid().expect("a parent"));
+        assert_eq!(stat(me).and_then(|stat| stat.parent), Some(parent));
+        for find in [for_each_child, for_each_child_by_walk] {
+            let mut children = vec![];
+            find(parent, &mut |pid| children.push(pid)).expect("readable");
+            assert!(children.contains(&me), "{children:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_across_pieces() {
+        let pids: Vec<i32> = (1..3000).collect();
+        let text = pids.iter().map(|pid| format!("{pid} ")).collect::<String>();
+        let mut seen = vec![];
+        read_numbers(text.as_bytes(), &mut |pid| seen.push(pid.as_raw_pid())).expect("readable");
+        assert_eq!(seen, pids);
+    }
+
+    #[test]
+    fn hidepid_is_seen_in_the_mount_that_covers_others() {
+        let open = "22 1 0:20 / /proc rw,nosuid shared:12 - proc proc rw";
+        let hiding = "99 1 0:21 / /proc rw - proc proc rw,hidepid=invisible";
+        assert!(!hides_processes(open));
+        assert!(hides_processes(&format!("{open}\n{hiding}\n")));
+        assert!(!hides_processes(&format!("{hiding}\n{open}\n")));
+        assert!(!hides_processes("9 1 0:1 / /proc rw - proc proc rw,hidepid=0"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_status_line_panics(line in any::<Vec<u8>>()) {
+            let _ = parse_stat(&line);
+        }
+    }
+}

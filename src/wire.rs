@@ -1,0 +1,189 @@
+//! The frames between front and keeper: fixed size, one a message over a SEQPACKET socket pair, unix(7). Each end has
+//! its own type, so that the directions can't be swapped. Pure but for the two types that hold a socket's end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::PollFlags;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+use crate::outcome::Exit;
+use crate::signals::Sig;
+
+/// Where a signal came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A process sent it.
+    Process,
+    /// The terminal sent it, to the whole foreground group or session.
+    Terminal,
+}
+
+/// What the front tells the keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToKeeper {
+    /// This signal reached the front.
+    Signal(Sig, Source),
+}
+
+/// What the keeper tells the front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToFront {
+    /// The terminal stopped the command by this signal; the front stops itself likewise.
+    Stopped(Sig),
+    /// The run is over and the tree is gone: end like this.
+    Outcome(Exit),
+}
+
+const FRAME: usize = 4;
+type Frame = [u8; FRAME];
+
+impl ToKeeper {
+    fn encode(self) -> Frame {
+        match self {
+            ToKeeper::Signal(sig, Source::Process) => frame(b'p', sig_byte(sig)),
+            ToKeeper::Signal(sig, Source::Terminal) => frame(b't', sig_byte(sig)),
+        }
+    }
+
+    fn decode(frame: Frame) -> Option<ToKeeper> {
+        match frame {
+            [b'p', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Process)),
+            [b't', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Terminal)),
+            _ => None,
+        }
+    }
+}
+
+impl ToFront {
+    fn encode(self) -> Frame {
+        match self {
+            ToFront::Stopped(sig) => frame(b's', sig_byte(sig)),
+            ToFront::Outcome(Exit::Code(code)) => frame(b'c', code),
+            ToFront::Outcome(Exit::Raise(sig)) => frame(b'r', sig_byte(sig)),
+        }
+    }
+
+    fn decode(frame: Frame) -> Option<ToFront> {
+        match frame {
+            [b's', sig, 0, 0] => Some(ToFront::Stopped(Sig::new(sig.into())?)),
+            [b'c', code, 0, 0] => Some(ToFront::Outcome(Exit::Code(code))),
+            [b'r', sig, 0, 0] => Some(ToFront::Outcome(Exit::Raise(Sig::new(sig.into())?))),
+            _ => None,
+        }
+    }
+}
+
+fn frame(kind: u8, value: u8) -> Frame {
+    [kind, value, 0, 0]
+}
+
+fn sig_byte(sig: Sig) -> u8 {
+    u8::try_from(sig.number()).expect("signals are at most 64")
+}
+
+/// The front's end.
+#[derive(Debug)]
+pub struct FrontEnd(OwnedFd);
+
+/// The keeper's end.
+#[derive(Debug)]
+pub struct KeeperEnd(OwnedFd);
+
+/// A connected pair, close-on-exec and non-blocking.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOMEM of socketpair(2).
+pub fn pair() -> io::Result<(FrontEnd, KeeperEnd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (front, keeper) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((FrontEnd(front), KeeperEnd(keeper)))
+}
+
+impl FrontEnd {
+    /// Sends a frame. A keeper that is dead, or stopped behind a full socket, does not get it: its pidfd tells of the
+    /// first, and the second has enough signals already.
+    pub fn send(&self, message: ToKeeper) {
+        let _ = send(&self.0, &message.encode(), SendFlags::NOSIGNAL);
+    }
+
+    /// Takes one frame; `None` when there is none, or nobody to send one any more.
+    pub fn receive(&self) -> Option<ToFront> {
+        receive(self.as_fd()).and_then(ToFront::decode)
+    }
+}
+
+/// Whether poll(2) says that nobody is left to send a frame; those sent before may still be there.
+pub fn is_hung_up(flags: PollFlags) -> bool {
+    flags.intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+impl KeeperEnd {
+    /// Sends a frame; whether the front can get it. A dead front is told by its pidfd.
+    pub fn send(&self, message: ToFront) -> bool {
+        send(&self.0, &message.encode(), SendFlags::NOSIGNAL).is_ok()
+    }
+
+    /// Takes one frame; `None` when there is none, or nobody to send one any more.
+    pub fn receive(&self) -> Option<ToKeeper> {
+        receive(self.as_fd()).and_then(ToKeeper::decode)
+    }
+}
+
+fn receive(socket: BorrowedFd<'_>) -> Option<Frame> {
+    let mut frame = Frame::default();
+    // A longer message can't be: both ends are ours.
+    matches!(recv(socket, &mut frame, RecvFlags::empty()), Ok((FRAME, _))).then_some(frame)
+}
+
+impl AsFd for FrontEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsFd for KeeperEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_message_arrives_as_it_was_sent() {
+        for sig in Sig::all() {
+            for message in [ToFront::Stopped(sig), ToFront::Outcome(Exit::Raise(sig))] {
+                assert_eq!(ToFront::decode(message.encode()), Some(message));
+            }
+            for source in [Source::Process, Source::Terminal] {
+                let message = ToKeeper::Signal(sig, source);
+                assert_eq!(ToKeeper::decode(message.encode()), Some(message));
+            }
+        }
+        for code in 0..=255 {
+            let message = ToFront::Outcome(Exit::Code(code));
+            assert_eq!(ToFront::decode(message.encode()), Some(message));
+        }
+    }
+
+    #[test]
+    fn a_message_crosses_the_socket_and_a_closed_one_gives_none() {
+        let (front, keeper) = pair().expect("a socket pair");
+        assert_eq!(front.receive(), None);
+        assert!(keeper.send(ToFront::Outcome(Exit::Code(7))));
+        drop(keeper);
+        assert_eq!(front.receive(), Some(ToFront::Outcome(Exit::Code(7))), "a frame outlives its sender");
+        assert_eq!(front.receive(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_panics(frame in any::<Frame>()) {
+            let _ = (ToKeeper::decode(frame), ToFront::decode(frame));
+        }
+    }
+}
