@@ -21,7 +21,7 @@ use crate::plan::{Plan, Verbosity};
 use crate::report::{BackendReport, RefusedBackend, Report, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Fork, Inherited};
-use crate::voice::Voice;
+use crate::voice::{Voice, in_one_line};
 use crate::wire;
 
 use relaying::Front;
@@ -33,12 +33,12 @@ pub fn run() -> ExitCode {
         Ok(Request::Print(text)) => return print(&text),
         Err(line) => return fail(Verbosity::Normal, FAILED, &line),
     };
-    let plan = Plan::new(&options, has_terminal());
+    let plan = Plan::new(&options, has_terminal() && own_group().is_some());
     let verbosity = plan.verbosity;
     match supervise(options, plan) {
         Ok(exit) => end(exit),
         Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why),
-        Err(Failed::Internal(error)) => fail(verbosity, FAILED, &format!("{error:#}")),
+        Err(Failed::Internal(error)) => fail(verbosity, FAILED, &in_one_line(&error)),
     }
 }
 

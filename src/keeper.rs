@@ -258,11 +258,12 @@ impl Keeper<'_> {
     }
 
     fn handle(&mut self, event: Event) {
-        for action in self.supervisor.on_event(sys::now(), event) {
-            self.perform(action);
-        }
+        let actions = self.supervisor.on_event(sys::now(), event);
         if self.supervisor.is_stopping() {
             self.voice.hold();
+        }
+        for action in actions {
+            self.perform(action);
         }
     }
 

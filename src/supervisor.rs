@@ -367,3 +367,6 @@ fn after(moment: Duration, wait: Option<Duration>) -> Option<Duration> {
 fn has_passed(moment: Option<Duration>, now: Duration) -> bool {
     moment.is_some_and(|moment| now >= moment)
 }
+
+#[cfg(test)]
+mod tests;

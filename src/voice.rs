@@ -119,6 +119,16 @@ pub fn cause(errno: i32) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
+/// An error with its contexts in one line, `cannot VERB OBJECT: CAUSE`.
+pub fn in_one_line(error: &anyhow::Error) -> String {
+    let part = |error: &(dyn std::error::Error + 'static)| {
+        let io = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        let errno = error.downcast_ref::<rustix::io::Errno>().map(|errno| errno.raw_os_error());
+        io.or(errno).map_or_else(|| error.to_string(), cause)
+    };
+    error.chain().map(part).collect::<Vec<_>>().join(": ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

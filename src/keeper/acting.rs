@@ -84,8 +84,8 @@ impl Keeper<'_> {
 
     /// Ends the tree. While it lasts nothing else is looked at: whatever could come asks for what is being done.
     fn kill(&mut self) {
-        self.voice.hold();
         self.record("kill", Some(Sig::KILL), None);
+        self.voice.step("sending SIGKILL to all that is left");
         let mut ended = vec![];
         let drained = self.tree.drain(self.plan.drain_limit, &mut |news| {
             if matches!(news, Reaped::Ended(pid, _) if self.command.as_ref().is_some_and(|command| command.pid == pid))
@@ -106,8 +106,10 @@ impl Keeper<'_> {
     }
 
     fn release(&mut self) {
+        let released = self.boundary.release();
+        // Afterwards, so that who was forked while others were moved is named too.
         self.report.kept = self.describe_tree();
-        match self.boundary.release() {
+        match released {
             Ok(moved) => self.record("release", None, Some(moved.len())),
             Err(error) => {
                 self.voice.error(format_args!("cannot move processes out of {}: {error}", self.boundary.name()))
