@@ -85,9 +85,10 @@ fn has_terminal() -> bool {
 }
 
 fn supervise(options: Options, plan: Plan) -> Result<Exit, Failed> {
+    // First: a number that the caller did not open must not mean a descriptor of ours.
+    let target = open_target(&options)?;
     let inherited = sys::inherited();
     let signals = take_over_signals(&inherited).context("cannot make a signal descriptor")?;
-    let target = open_target(&options)?;
     let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
     let front = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
     let (socket, keepers_socket) = wire::pair().context("cannot make a socket pair")?;

@@ -105,6 +105,7 @@ pub fn run(setup: Setup) -> u8 {
         command: None,
         has_news: false,
         start,
+        group: birth.join_group.map(Pid::as_raw_pid),
         receivers: vec![],
         must_reap: false,
         watch: None,
@@ -136,6 +137,8 @@ struct Keeper<'a> {
     /// Whether exec has succeeded or failed.
     has_news: bool,
     start: Duration,
+    /// The process group that the command was born into.
+    group: Option<i32>,
     /// Who got the first signal of the stop.
     receivers: Vec<Process>,
     /// Children may have news.
@@ -187,6 +190,8 @@ impl Keeper<'_> {
             command.pid.as_raw_pid(),
             self.boundary.name()
         ));
+        // One that is in a session of its own leads its group.
+        self.group = self.group.or(self.report.pid);
         self.command = Some(command);
         while !self.supervisor.is_over() {
             let wakes = self.wait();

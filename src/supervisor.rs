@@ -227,9 +227,8 @@ impl Supervisor {
                     self.stop(now, None)
                 }
             },
-            Event::Signal(sig, source) if sig.is_request_to_end() && (source == Source::Process || sig == Sig::HUP) => {
-                self.stop_leftovers(now, Some((sig, source)))
-            }
+            // From the terminal too: there is no command any more that could decide what Ctrl-C means.
+            Event::Signal(sig, source) if sig.is_request_to_end() => self.stop_leftovers(now, Some((sig, source))),
             Event::ParentDied => self.stop_leftovers(now, None),
             Event::FrontDied if self.policy.leftovers == Leftovers::Leave => self.release(),
             Event::FrontDied => self.front_died(),

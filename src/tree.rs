@@ -19,8 +19,21 @@ use crate::boundary::Boundary;
 use crate::signals::Sig;
 use crate::sys;
 
-/// How many pidfds are open at once: a soft limit of 1024 descriptors is common.
-pub const BATCH: usize = 256;
+/// How many pidfds are open at once at most.
+const LARGEST_BATCH: usize = 256;
+
+/// How many pidfds may be open at once. The soft limit of descriptors, often 1024, is raised first: the command has been
+/// born with its own, and what we do now must not fail for want of one.
+pub fn batch() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let allowed = if raised.is_ok() { limit.maximum } else { limit.current };
+    // What is open already, and what reading /proc and cgroups takes, has its share too.
+    allowed
+        .map_or(LARGEST_BATCH, |allowed| usize::try_from(allowed / 4).unwrap_or(LARGEST_BATCH))
+        .clamp(1, LARGEST_BATCH)
+}
 
 /// Which net holds a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +106,9 @@ impl<'a> Tree<'a> {
     pub fn signal(&self, processes: &[&Process], sig: Sig) -> usize {
         let (inside, outside): (Vec<&Process>, Vec<&Process>) =
             processes.iter().copied().partition(|process| process.net == Net::Boundary);
-        let inside: usize = inside.chunks(BATCH).map(|batch| self.signal_members(batch, sig)).sum();
-        let mut line = Line::default();
+        let batch = batch();
+        let inside: usize = inside.chunks(batch).map(|members| self.signal_members(members, sig)).sum();
+        let mut line = Line { longest: batch, confirmed: BTreeMap::new() };
         inside
             + outside
                 .iter()
@@ -104,9 +118,9 @@ impl<'a> Tree<'a> {
 
     /// Signals members of the boundary. The pidfds are opened before membership is read again: who is still listed, and
     /// had not ended when that was read, is the process that the pidfd means.
-    fn signal_members(&self, batch: &[&Process], sig: Sig) -> usize {
+    fn signal_members(&self, processes: &[&Process], sig: Sig) -> usize {
         let pidfds: Vec<(Pid, OwnedFd)> =
-            batch.iter().filter_map(|process| Some((process.pid, open(process.pid)?))).collect();
+            processes.iter().filter_map(|process| Some((process.pid, open(process.pid)?))).collect();
         let members: BTreeSet<i32> =
             self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect();
         let is_confirmed = |pid: &Pid, pidfd: &OwnedFd| members.contains(&pid.as_raw_pid()) && is_alive(pidfd);
@@ -114,12 +128,15 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Everything below this process, parents before their children, as far as /proc shows it at this moment. The walk is
-/// repeated until it finds nobody new, since one can miss a process that is just getting a new parent.
+/// How often the tree is walked for a listing: one walk can miss a process that is just getting a new parent. What a
+/// tree that changes all the time hides even so is SIGKILL's to find.
+const WALKS: usize = 3;
+
+/// Everything below this process, parents before their children, as far as /proc shows it at this moment.
 fn descendants() -> Vec<Pid> {
     let mut found = vec![];
     let mut known = BTreeSet::new();
-    loop {
+    for _ in 0..WALKS {
         let before = found.len();
         let mut queue = VecDeque::from([getpid()]);
         let mut visited = BTreeSet::new();
@@ -134,19 +151,17 @@ fn descendants() -> Vec<Pid> {
                 }
             });
         }
-        // A tree that grows faster than it can be walked ends this too: it is SIGKILL's to catch.
-        if found.len() == before || found.len() > FAST_GROWTH {
-            return found;
+        if found.len() == before {
+            break;
         }
     }
+    found
 }
 
-/// From this size on one walk is enough.
-const FAST_GROWTH: usize = 4096;
-
 /// Lines of descent that were confirmed, with the pidfds that make it stay so.
-#[derive(Default)]
 struct Line {
+    /// How many pidfds a line may take.
+    longest: usize,
     confirmed: BTreeMap<i32, OwnedFd>,
 }
 
@@ -155,13 +170,13 @@ impl Line {
     /// the top, each one's parent is read again while the parent's pidfd shows that it still lives, so that the number
     /// read means that very process. `None` if that can't be shown.
     fn confirm(&mut self, pid: Pid) -> Option<&OwnedFd> {
-        if self.confirmed.len() > BATCH {
+        if self.confirmed.len() > self.longest {
             self.confirmed.clear();
         }
         let me = getpid();
         let mut line = vec![];
         let mut next = pid;
-        while next != me && !self.confirmed.contains_key(&next.as_raw_pid()) && line.len() < BATCH {
+        while next != me && !self.confirmed.contains_key(&next.as_raw_pid()) && line.len() < self.longest {
             line.push((next, open(next)?));
             next = procfs::stat(next)?.parent?;
         }

@@ -23,6 +23,7 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use super::{Boundary, Occupancy};
 use crate::signals::Sig;
 use crate::sys;
+use crate::voice::cause;
 
 /// How the leaf of a run with a guard is called; it may be killed once it has no owner.
 const GUARDED: &str = "treekill-run-";
@@ -57,7 +58,7 @@ impl Leaf {
                 format!("{place} is not ours to make cgroups in; it would have to be delegated to this user")
             }
             Errno::ROFS => format!("{place} is mounted read-only"),
-            errno => format!("cannot make a cgroup in {place}: {}", io::Error::from(errno)),
+            errno => format!("cannot make a cgroup in {place}: {}", cause(errno.raw_os_error())),
         };
         let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty()).map_err(why)?;
         // Entering a leaf needs the right to write to the common ancestor's cgroup.procs: our own cgroup's.
@@ -94,7 +95,7 @@ impl Leaf {
         write(&self.directory, c"cgroup.freeze", b"1")?;
         self.wait_until_frozen()?;
         let members = self.members()?;
-        for batch in members.chunks(crate::tree::BATCH) {
+        for batch in members.chunks(crate::tree::batch()) {
             let pidfds: Vec<(Pid, OwnedFd)> =
                 batch.iter().filter_map(|pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?))).collect();
             // Opened first, then confirmed: a pid that was reused in between is no member now.

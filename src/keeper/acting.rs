@@ -77,9 +77,10 @@ impl Keeper<'_> {
         self.command.as_ref().is_some_and(|command| command.pid == process.pid)
     }
 
+    /// The command's process group, or once it has ended the one that it was born into.
     fn commands_group(&self, list: &[Process]) -> Option<i32> {
-        let command = list.iter().find(|process| self.is_command(process));
-        command.and_then(|command| command.stat.as_ref()).map(|stat| stat.group)
+        let command = list.iter().find(|process| self.is_command(process)).and_then(|command| command.stat.as_ref());
+        command.map(|stat| stat.group).or(self.group)
     }
 
     /// Ends the tree. While it lasts nothing else is looked at: whatever could come asks for what is being done.

@@ -134,6 +134,14 @@ fn a_signal_after_the_commands_end_ends_the_leftovers_at_once() {
 }
 
 #[test]
+fn ctrl_c_ends_leftovers_that_are_waited_for() {
+    let mut run = Run::new(Policy { leftovers: Leftovers::Wait, ..policy() });
+    let _ = run.at(5, EXITED);
+    let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::NotCommandsGroup)];
+    assert_eq!(run.at(6, from_terminal(Sig::INT)), stop);
+}
+
+#[test]
 fn a_relayed_request_replaces_the_first_signal_but_not_its_grace() {
     for sig in [Sig::TERM, Sig::INT, Sig::HUP, Sig::QUIT] {
         let mut run = Run::new(policy());
