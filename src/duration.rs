@@ -107,11 +107,11 @@ fn hexadecimal(text: &str) -> Option<(Number, &str)> {
 
 /// Bytes of `123.45` at the start of the text, and how many digits are among them.
 fn mantissa_len(text: &str, is_digit: fn(&u8) -> bool) -> (usize, usize) {
-    let whole = text.bytes().take_while(|b| is_digit(b)).count();
+    let whole = text.bytes().take_while(is_digit).count();
     if text.as_bytes().get(whole) != Some(&b'.') {
         return (whole, whole);
     }
-    let fraction = text[whole + 1..].bytes().take_while(|b| is_digit(b)).count();
+    let fraction = text[whole + 1..].bytes().take_while(is_digit).count();
     (whole + 1 + fraction, whole + fraction)
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::plan::Verbosity;
 use crate::sys;
@@ -80,32 +81,33 @@ impl Voice {
     }
 
     fn write(&mut self, patience: Duration) {
-        let written = write_within(rustix::stdio::stderr(), &self.pending, patience);
+        let mut rest = self.pending.as_slice();
+        // A stderr that is broken or that nobody reads can't be told so.
+        let _ = write_within(rustix::stdio::stderr(), &mut rest, patience);
+        let written = self.pending.len() - rest.len();
         self.pending.drain(..written);
     }
 }
 
-/// Writes as much as fits within this time and gives how much that was; stops at an error, since a stderr or report that
-/// is broken can't be told so.
-pub fn write_within(fd: BorrowedFd<'_>, bytes: &[u8], patience: Duration) -> usize {
+/// Writes as much as fits within this time, and leaves in `rest` what does not.
+///
+/// # Errors
+/// Those of write(2); TimedOut when the reader does not read.
+pub fn write_within(fd: BorrowedFd<'_>, rest: &mut &[u8], patience: Duration) -> io::Result<()> {
     let deadline = sys::now() + patience;
-    let mut written = 0;
-    while written < bytes.len() {
+    while !rest.is_empty() {
         let left = Timespec::try_from(deadline.saturating_sub(sys::now())).expect("at most a second");
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-        let fits =
-            poll(&mut fds, Some(&left)).is_ok_and(|count| count > 0) && fds[0].revents().contains(PollFlags::OUT);
-        if !fits {
-            break;
+        if poll(&mut fds, Some(&left))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        let piece = &bytes[written..bytes.len().min(written + PIPE_BUF)];
-        match rustix::io::write(fd, piece) {
-            Ok(length) => written += length,
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) if sys::now() < deadline => {}
-            Err(_) => break,
+        match rustix::io::write(fd, &rest[..rest.len().min(PIPE_BUF)]) {
+            Ok(length) => *rest = &rest[length..],
+            Err(Errno::AGAIN) if sys::now() < deadline => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
-    written
+    Ok(())
 }
 
 /// A text that can harm no terminal and stays one line: control characters are written as escapes.
@@ -119,12 +121,20 @@ pub fn cause(errno: i32) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
+/// An I/O error as users know it.
+pub fn in_words(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(errno) => cause(errno),
+        None if error.kind() == io::ErrorKind::TimedOut => "nobody reads it".into(),
+        None => error.to_string(),
+    }
+}
+
 /// An error with its contexts in one line, `cannot VERB OBJECT: CAUSE`.
 pub fn in_one_line(error: &anyhow::Error) -> String {
     let part = |error: &(dyn std::error::Error + 'static)| {
-        let io = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-        let errno = error.downcast_ref::<rustix::io::Errno>().map(|errno| errno.raw_os_error());
-        io.or(errno).map_or_else(|| error.to_string(), cause)
+        let errno = error.downcast_ref::<Errno>().map(|errno| cause(errno.raw_os_error()));
+        errno.or_else(|| error.downcast_ref().map(in_words)).unwrap_or_else(|| error.to_string())
     };
     error.chain().map(part).collect::<Vec<_>>().join(": ")
 }
@@ -143,8 +153,11 @@ mod tests {
         use std::os::fd::AsFd;
         let (_reader, writer) = rustix::pipe::pipe().expect("a pipe");
         let much = vec![b'x'; 1 << 20];
-        let written = write_within(writer.as_fd(), &much, Duration::ZERO);
-        assert!(written < much.len());
-        assert_eq!(write_within(writer.as_fd(), &much, Duration::ZERO), 0);
+        let mut rest = much.as_slice();
+        for _ in 0..2 {
+            let error = write_within(writer.as_fd(), &mut rest, Duration::ZERO).expect_err("it can't fit");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert!(!rest.is_empty() && rest.len() < much.len());
+        }
     }
 }

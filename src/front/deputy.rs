@@ -11,6 +11,7 @@ use crate::outcome::End;
 use crate::signals::Sig;
 use crate::sys::{self, Fork, Reaped};
 use crate::tree::{Drained, Tree};
+use crate::voice::in_words;
 
 /// The deputy ends so when the keeper was killed and the tree is gone.
 pub(super) const EMPTIED: u8 = 1;
@@ -62,7 +63,7 @@ fn watch(keeper: Pid, setup: Setup) -> u8 {
 
 /// Nothing was started.
 fn refuse(mut setup: Setup, error: std::io::Error) -> u8 {
-    setup.voice.error(format_args!("cannot start the keeper: {error}"));
+    setup.voice.error(format_args!("cannot start the keeper: {}", in_words(&error)));
     setup.voice.finish();
     let _ = setup.boundary.remove();
     EMPTIED

@@ -5,6 +5,7 @@ use crate::signals::Sig;
 use crate::supervisor::{Action, Event, Receivers};
 use crate::sys::Reaped;
 use crate::tree::{Drained, Process, deliver};
+use crate::voice::in_words;
 use crate::wire::ToFront;
 
 use super::Keeper;
@@ -112,9 +113,11 @@ impl Keeper<'_> {
         self.report.kept = self.describe_tree();
         match released {
             Ok(moved) => self.record("release", None, Some(moved.len())),
-            Err(error) => {
-                self.voice.error(format_args!("cannot move processes out of {}: {error}", self.boundary.name()))
-            }
+            Err(error) => self.voice.error(format_args!(
+                "cannot move processes out of {}: {}",
+                self.boundary.name(),
+                in_words(&error)
+            )),
         }
     }
 

@@ -9,6 +9,8 @@ use crate::supervisor::Event;
 use crate::sys;
 use crate::wire::ToFront;
 
+use crate::voice::in_words;
+
 use super::acting::processes;
 use super::{Keeper, TOLD};
 
@@ -18,9 +20,8 @@ const NAMED: usize = 5;
 impl Keeper<'_> {
     /// There is no command: whatever a failed birth may have left is ended before that is said.
     pub(super) fn could_not_spawn(&mut self, error: &io::Error) {
-        let cause = error.raw_os_error().map_or_else(|| error.to_string(), crate::voice::cause);
         let name = self.name();
-        self.voice.error(format_args!("cannot start {name} in {}: {cause}", self.boundary.name()));
+        self.voice.error(format_args!("cannot start {name} in {}: {}", self.boundary.name(), in_words(error)));
         self.handle(Event::Broken);
     }
 
@@ -33,7 +34,7 @@ impl Keeper<'_> {
         if let Some(target) = self.target.take() {
             let name = target.name().to_owned();
             if let Err(error) = target.write(&self.report.to_json()) {
-                self.voice.error(format_args!("cannot write the report to {name}: {error}"));
+                self.voice.error(format_args!("cannot write the report to {name}: {}", in_words(&error)));
                 if exit == Exit::Code(0) {
                     exit = Exit::Code(FAILED);
                 }

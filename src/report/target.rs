@@ -80,10 +80,7 @@ impl Target {
     /// Those of write(2) and rename(2); TimedOut for a reader that does not read.
     pub fn write(self, text: &str) -> io::Result<()> {
         match self.kind {
-            Kind::Stream(fd) => match write_within(fd.as_fd(), text.as_bytes(), PATIENCE) {
-                written if written == text.len() => Ok(()),
-                _ => Err(io::Error::new(io::ErrorKind::TimedOut, "nobody reads it")),
-            },
+            Kind::Stream(fd) => write_within(fd.as_fd(), &mut text.as_bytes(), PATIENCE),
             Kind::File { mut file, folder, name, temporary } => {
                 let written =
                     file.write_all(text.as_bytes()).and_then(|()| publish(&file, &folder, &name, temporary.as_deref()));

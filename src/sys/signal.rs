@@ -174,6 +174,7 @@ pub fn die_of(sig: Sig) {
 }
 
 fn send_to_self(sig: Sig) {
-    // SAFETY: signalling ourselves touches no memory.
-    unsafe { libc::syscall(libc::SYS_kill, libc::getpid(), sig.number()) };
+    let own = rustix::process::getpid().as_raw_pid();
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(own, sig.number()) };
 }

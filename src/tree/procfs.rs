@@ -169,7 +169,7 @@ pub fn check_trustworthy() -> Result<(), String> {
 
 /// Whether the mount on /proc has hidepid, proc(5); the last one listed is the one that is seen.
 fn hides_processes(mountinfo: &str) -> bool {
-    let on_proc = mountinfo.lines().filter(|line| line.split(' ').nth(4) == Some("/proc")).next_back();
+    let on_proc = mountinfo.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"));
     let options = on_proc.and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
     let value = options.split(',').find_map(|option| option.strip_prefix("hidepid="));
     value.is_some_and(|value| !matches!(value, "0" | "off"))
