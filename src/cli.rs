@@ -1,14 +1,16 @@
 //! The command line: one clap definition feeds parsing, `--help`, the manual and the completions.
 //! Plain types come out; nothing here looks at the host.
 
-use std::ffi::OsString;
+mod gnu;
+
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
-use crate::outcome::{EXIT_TABLE, LEFTOVERS};
+use crate::outcome::EXIT_TABLE;
 use crate::plan::{Backend, Stages};
 use crate::signals::Sig;
 use crate::{duration, plan, signals};
@@ -29,9 +31,9 @@ pub struct Options {
     #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
     pub signal: Sig,
 
-    /// From the first signal to SIGKILL; 0 is never
-    #[arg(short, long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    pub kill_after: Duration,
+    /// From the first signal to SIGKILL; 0 is never [default: 10s]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    pub kill_after: Option<Duration>,
 
     /// Several signals in turn, such as INT:5s,QUIT:2s,KILL; a list that does not end in KILL never kills
     #[arg(long, value_name = "LIST", value_parser = plan::parse_stages, conflicts_with_all = ["signal", "kill_after"])]
@@ -53,9 +55,9 @@ pub struct Options {
     #[arg(long, value_name = "DURATION", default_value = "200ms", value_parser = duration::parse)]
     pub leftover_grace: Duration,
 
-    /// Status when the command succeeded but left processes; 0 leaves its own
-    #[arg(long, value_name = "STATUS", default_value_t = LEFTOVERS)]
-    pub leftover_status: u8,
+    /// Status when the command succeeded but left processes; 0 leaves its own [default: 193]
+    #[arg(long, value_name = "STATUS")]
+    pub leftover_status: Option<u8>,
 
     /// Longest wait for emptiness after SIGKILL; 0 waits for ever
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
@@ -98,6 +100,11 @@ pub struct Options {
     /// Write a JSON report of the run to this open descriptor
     #[arg(long, value_name = "N")]
     pub report_fd: Option<u16>,
+
+    /// Read the rest as GNU timeout does: [-fpv] [-k D] [-s S] DURATION COMMAND; must come first, and is implied when
+    /// treekill-run is called timeout
+    #[arg(long)]
+    pub gnu: bool,
 
     /// Say nothing but treekill-run's own errors
     #[arg(short, long, conflicts_with = "verbose")]
@@ -151,6 +158,17 @@ pub fn command() -> clap::Command {
     Options::command().disable_help_flag(true).disable_version_flag(true).after_help(table.trim_end().to_owned())
 }
 
+/// The same for a program called timeout, whose words are translated first.
+fn gnu_command() -> clap::Command {
+    command()
+        .name(TIMEOUT)
+        .version(concat!("(treekill-run) ", env!("CARGO_PKG_VERSION")))
+        .override_usage("timeout [OPTION]... DURATION COMMAND [ARG]...")
+}
+
+/// The name that implies GNU timeout's grammar.
+const TIMEOUT: &str = "timeout";
+
 /// What the command line asks for.
 #[derive(Debug)]
 pub enum Request {
@@ -160,14 +178,38 @@ pub enum Request {
     Print(String),
 }
 
-/// Reads a command line, the program's name included.
+/// The name that messages begin with: the one we were called by, if it stands for another personality.
+pub fn own_name(program: Option<&OsStr>) -> &'static str {
+    if is_timeout(program) { TIMEOUT } else { "treekill-run" }
+}
+
+fn is_timeout(program: Option<&OsStr>) -> bool {
+    program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == TIMEOUT)
+}
+
+/// Reads a command line, the program's name included. `radix` is the character that the user's language writes before
+/// the fraction of a number; GNU timeout takes it beside the point.
 ///
 /// # Errors
 /// One line, without the program's name and without a newline.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
-    let parsed =
-        command().try_get_matches_from(args).and_then(|mut matches| Options::from_arg_matches_mut(&mut matches));
+pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, String> {
+    let program = args.first().map(OsString::as_os_str);
+    let words = args.get(1..).unwrap_or_default();
+    let gnu_words = match words {
+        _ if is_timeout(program) => Some(words),
+        [first, rest @ ..] if first == "--gnu" => Some(rest),
+        _ => None,
+    };
+    let (definition, words) = match gnu_words {
+        Some(words) => (gnu_command(), gnu::translate(words, &command(), radix)?),
+        None => (command(), words.to_vec()),
+    };
+    let name = std::iter::once(OsString::from(definition.get_name()));
+    let parsed = definition
+        .try_get_matches_from(name.chain(words))
+        .and_then(|mut matches| Options::from_arg_matches_mut(&mut matches));
     match parsed {
+        Ok(options) if options.gnu && gnu_words.is_none() => Err("--gnu must come first".into()),
         Ok(options) => Ok(Request::Run(Box::new(options))),
         Err(error) if !error.use_stderr() => Ok(Request::Print(error.to_string())),
         Err(error) => Err(one_line(&error)),
@@ -197,17 +239,20 @@ fn one_line(error: &clap::Error) -> String {
 mod tests {
     use super::*;
 
+    fn parse_words(program: &str, words: &[&str]) -> Result<Request, String> {
+        let args: Vec<OsString> = std::iter::once(program).chain(words.iter().copied()).map(OsString::from).collect();
+        parse(&args, &|| ',')
+    }
+
     fn options(args: &[&str]) -> Options {
-        let args = std::iter::once("treekill-run").chain(args.iter().copied()).map(OsString::from);
-        match parse(args) {
+        match parse_words("treekill-run", args) {
             Ok(Request::Run(options)) => *options,
             other => panic!("{other:?}"),
         }
     }
 
     fn refusal(args: &[&str]) -> String {
-        let args = std::iter::once("treekill-run").chain(args.iter().copied()).map(OsString::from);
-        parse(args).expect_err("refused")
+        parse_words("treekill-run", args).expect_err("refused")
     }
 
     #[test]
@@ -228,7 +273,7 @@ mod tests {
         let line = options(&["-t", "5", "-t6", "-b", "subreaper", "--backend=cgroup", "-k1", "true"]);
         assert_eq!(line.timeout, Duration::from_secs(6));
         assert_eq!(line.backend, [Backend::Cgroup]);
-        assert_eq!(line.kill_after, Duration::from_secs(1));
+        assert_eq!(line.kill_after, Some(Duration::from_secs(1)));
     }
 
     #[test]
@@ -251,5 +296,64 @@ mod tests {
             assert!(line.contains(named), "{args:?}: {line}");
             assert!(!line.contains('\n'), "{line}");
         }
+    }
+
+    fn gnu(words: &[&str]) -> Options {
+        match parse_words("/usr/bin/timeout", words) {
+            Ok(Request::Run(options)) => *options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_called_timeout_reads_timeouts_grammar() {
+        let line = gnu(&["-pvk5", "-sINT", "1,5m", "sh", "-c", "--", "-k"]);
+        assert!(line.gnu && line.preserve_status && line.verbose);
+        assert_eq!((line.timeout, line.kill_after), (Duration::from_secs(90), Some(Duration::from_secs(5))));
+        assert_eq!((line.signal, line.command), (Sig::INT, vec!["sh".into(), "-c".into(), "--".into(), "-k".into()]));
+        let line = gnu(&["--kill=5", "--sig", "KILL", "--fore", "--", "5", "--", "true"]);
+        assert_eq!((line.signal, line.signal_to), (Sig::KILL, SignalTo::Command));
+        assert_eq!(line.command, ["--", "true"]);
+        let same = parse_words("treekill-run", &["--gnu", "-k", "5", "60", "true"]);
+        assert!(matches!(same, Ok(Request::Run(options)) if options.gnu));
+    }
+
+    #[test]
+    fn our_long_options_are_taken_written_out() {
+        let line = gnu(&["--leftovers", "wait", "--backend=subreaper", "--stages", "INT:1s,KILL", "5", "true"]);
+        assert_eq!((line.leftovers, line.backend), (Leftovers::Wait, vec![Backend::Subreaper]));
+    }
+
+    #[test]
+    fn what_timeout_refuses_is_refused_by_name() {
+        for (words, named) in [
+            (&["--v", "5", "true"][..], "'--v' is ambiguous"),
+            (&["--left", "5", "true"], "'--left'"),
+            (&["-x", "5", "true"], "'x'"),
+            (&["-t5", "true"], "'t'"),
+            (&["-k"], "'k'"),
+            (&["--signal"], "'--signal'"),
+            (&["--foreground=yes", "5", "true"], "'--foreground'"),
+            (&["1m30s", "true"], "'1m30s'"),
+            (&["5ms", "true"], "'5ms'"),
+            (&["-k", "1x", "5", "true"], "'1x'"),
+            (&["-s", "NOSUCH", "5", "true"], "'NOSUCH'"),
+            (&["--", "-1", "true"], "'-1'"),
+            (&["5"], "missing operand"),
+            (&[], "missing operand"),
+        ] {
+            let line = parse_words("timeout", words).expect_err("refused");
+            assert!(line.contains(named), "{words:?}: {line}");
+        }
+        assert!(refusal(&["-v", "--gnu", "5", "true"]).contains("first"));
+    }
+
+    #[test]
+    fn help_and_version_are_printed_where_timeout_comes_to_them() {
+        for words in [&["--help"][..], &["--vers", "--bogus"], &["-k5", "--h"]] {
+            assert!(matches!(parse_words("timeout", words), Ok(Request::Print(_))), "{words:?}");
+        }
+        assert!(parse_words("timeout", &["-kx", "--help"]).is_err());
+        assert!(parse_words("timeout", &["--bogus", "--help"]).is_err());
     }
 }

@@ -8,26 +8,31 @@ use std::time::Duration;
 /// # Errors
 /// A sentence that names the value and what was expected.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    timeout_grammar(text).or_else(|| compound(text)).ok_or_else(|| {
+    timeout_grammar(text, &[OUR_UNITS, GNU_UNITS].concat()).or_else(|| compound(text)).ok_or_else(|| {
         format!("invalid duration '{text}': expected a number with an optional unit, such as 30, 1.5m, 250ms, 2h or 1m30s; 0 is off")
     })
 }
 
+/// Reads a duration by GNU timeout's grammar alone.
+///
+/// # Errors
+/// A sentence that names the value.
+pub fn parse_gnu(text: &str) -> Result<Duration, String> {
+    timeout_grammar(text, GNU_UNITS).ok_or_else(|| format!("invalid time interval '{text}'"))
+}
+
+/// Units and their seconds.
+type Units = [(&'static str, f64)];
+const GNU_UNITS: &Units = &[("", 1.0), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+const OUR_UNITS: &Units = &[("ms", 1e-3), ("us", 1e-6)];
+
 /// GNU timeout's grammar: a C floating point number, then at most one unit.
-fn timeout_grammar(text: &str) -> Option<Duration> {
+fn timeout_grammar(text: &str, units: &Units) -> Option<Duration> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let (number, rest) = number(unsigned)?;
-    let scale = match rest {
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86400.0,
-        "ms" => 1e-3,
-        "us" => 1e-6,
-        _ => return None,
-    };
-    Some(number.scaled(scale))
+    let (_, scale) = units.iter().find(|(unit, _)| *unit == rest)?;
+    Some(number.scaled(*scale))
 }
 
 /// What humantime writes for a compound, `1h 30m` or `1m30s`. Its looser forms (`5 s`, `1M` for a month) are

@@ -4,6 +4,7 @@
 
 mod deputy;
 mod relaying;
+mod terminal;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -25,17 +26,19 @@ use crate::voice::{Voice, in_one_line};
 use crate::wire;
 
 use relaying::Front;
+use terminal::Terminal;
 
 /// The whole program.
 pub fn run() -> ExitCode {
-    let options = match cli::parse(std::env::args_os()) {
+    let options = match cli::parse(&std::env::args_os().collect::<Vec<_>>(), &sys::radix) {
         Ok(Request::Run(options)) => *options,
         Ok(Request::Print(text)) => return print(&text),
         Err(line) => return fail(Verbosity::Normal, FAILED, &line),
     };
-    let plan = Plan::new(&options, has_terminal() && own_group().is_some());
+    let terminal = Terminal::of_caller(own_group());
+    let plan = Plan::new(&options, terminal.is_some() && own_group().is_some());
     let verbosity = plan.verbosity;
-    match supervise(options, plan) {
+    match supervise(options, plan, terminal) {
         Ok(exit) => end(exit),
         Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why),
         Err(Failed::Internal(error)) => fail(verbosity, FAILED, &in_one_line(&error)),
@@ -78,13 +81,7 @@ fn end(exit: Exit) -> ExitCode {
     ExitCode::from(exit.status())
 }
 
-/// Whether this process has a controlling terminal, tty(4).
-fn has_terminal() -> bool {
-    use rustix::fs::OFlags;
-    rustix::fs::open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, rustix::fs::Mode::empty()).is_ok()
-}
-
-fn supervise(options: Options, plan: Plan) -> Result<Exit, Failed> {
+fn supervise(options: Options, plan: Plan, terminal: Option<Terminal>) -> Result<Exit, Failed> {
     // First: a number that the caller did not open must not mean a descriptor of ours.
     let target = open_target(&options)?;
     let inherited = sys::inherited();
@@ -136,6 +133,9 @@ fn supervise(options: Options, plan: Plan) -> Result<Exit, Failed> {
     // While the command starts: what a run that was killed has left is ended.
     let ownerless = has_leaf.then(remove_ownerless);
     let exit = front.relay_until_the_end();
+    if let (true, Some(terminal)) = (front.has_killed(), terminal) {
+        terminal.give_back();
+    }
     if let Some(ownerless) = ownerless {
         ownerless.retry();
     }

@@ -110,6 +110,7 @@ pub fn run(setup: Setup) -> u8 {
         must_reap: false,
         watch: None,
         front_is_stopped: false,
+        has_killed: false,
         signals,
         socket,
         front,
@@ -146,6 +147,8 @@ struct Keeper<'a> {
     /// Set while no child is left and the boundary is still populated.
     watch: Option<Watch>,
     front_is_stopped: bool,
+    /// SIGKILL was sent to the tree.
+    has_killed: bool,
     signals: OwnedFd,
     socket: KeeperEnd,
     front: OwnedFd,

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use crate::cli::{Leftovers, Options, SignalTo};
 use crate::duration;
-use crate::outcome::ExitPolicy;
+use crate::outcome::{ExitPolicy, LEFTOVERS};
 use crate::signals::{self, Sig};
 
 /// What can hold a tree.
@@ -114,13 +114,27 @@ pub fn parse_stages(text: &str) -> Result<Stages, String> {
     Ok(Stages(stages))
 }
 
+/// Whose rules hold where ours and GNU timeout's differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Personality {
+    /// treekill-run's own.
+    Own,
+    /// GNU timeout's: every fatal signal is passed on and begins a stop, none is a second one, SIGALRM is the end of the
+    /// time, and no job control stops the clock.
+    Gnu,
+}
+
 /// What the state machine obeys.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// Whose rules hold.
+    pub personality: Personality,
     /// When the clock ends the run; `None` is never.
     pub timeout: Option<Duration>,
     /// The signals of a stop.
     pub stages: Stages,
+    /// The signals that end what outlived the command.
+    pub leftover_stages: Stages,
     /// Who gets the first of them.
     pub signal_to: SignalTo,
     /// What becomes of processes that outlive the command.
@@ -168,6 +182,8 @@ pub struct Plan {
     pub no_new_privs: bool,
     /// How much is said.
     pub verbosity: Verbosity,
+    /// Each signal of a stop is said as GNU timeout says it.
+    pub announces_signals: bool,
 }
 
 impl Plan {
@@ -179,10 +195,27 @@ impl Plan {
             _ if has_terminal => Session::Callers,
             _ => Session::Own,
         };
-        let exit = ExitPolicy { preserve_status: options.preserve_status, leftover_status: options.leftover_status };
+        let personality = if options.gnu { Personality::Gnu } else { Personality::Own };
+        let (default_grace, default_status) = match personality {
+            Personality::Own => (DEFAULT_GRACE, LEFTOVERS),
+            Personality::Gnu => (Duration::ZERO, 0),
+        };
+        let exit = ExitPolicy {
+            preserve_status: options.preserve_status,
+            leftover_status: options.leftover_status.unwrap_or(default_status),
+        };
+        let kill_after = options.kill_after.unwrap_or(default_grace);
+        let stages = options.stages.clone().unwrap_or_else(|| Stages::new(options.signal, kill_after));
+        let leftover_stages = match personality {
+            Personality::Own => stages.clone(),
+            // There a command may run on for ever after its signal, but what outlives it may not.
+            Personality::Gnu => Stages::new(Sig::TERM, off_if_zero(kill_after).unwrap_or(DEFAULT_GRACE)),
+        };
         let policy = Policy {
+            personality,
             timeout: off_if_zero(options.timeout),
-            stages: options.stages.clone().unwrap_or_else(|| Stages::new(options.signal, options.kill_after)),
+            stages,
+            leftover_stages,
             signal_to: options.signal_to,
             leftovers: options.leftovers,
             leftover_grace: options.leftover_grace,
@@ -190,13 +223,15 @@ impl Plan {
             is_in_terminal: session == Session::Callers,
             exit,
         };
+        // GNU timeout's -v says one thing only.
+        let announces_signals = options.gnu && options.verbose;
         let verbosity = match (options.quiet, options.verbose) {
             (true, _) => Verbosity::Quiet,
-            (_, true) => Verbosity::Verbose,
+            (_, true) if !options.gnu => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
         let drain_limit = off_if_zero(options.drain_limit);
-        Plan { policy, session, drain_limit, no_new_privs: options.no_new_privs, verbosity }
+        Plan { policy, session, drain_limit, no_new_privs: options.no_new_privs, verbosity, announces_signals }
     }
 }
 

@@ -14,9 +14,9 @@
 
 use std::time::Duration;
 
-use crate::cli::Leftovers;
+use crate::cli::{Leftovers, SignalTo};
 use crate::outcome::{Cause, End, Failure, Outcome};
-use crate::plan::{Policy, Stages};
+use crate::plan::{Personality, Policy, Stages};
 use crate::signals::Sig;
 use crate::wire::Source;
 
@@ -184,7 +184,9 @@ impl Supervisor {
                 vec![]
             }
             Event::CommandStopped(sig) if self.policy.is_in_terminal && sig.is_job_stop() => {
-                self.state = State::Running { paused_at: paused_at.or(Some(now)) };
+                if self.policy.personality == Personality::Own {
+                    self.state = State::Running { paused_at: paused_at.or(Some(now)) };
+                }
                 vec![Action::TellStopped(sig)]
             }
             Event::CommandContinued => {
@@ -198,13 +200,21 @@ impl Supervisor {
                 self.outcome.cause = Cause::TimedOut;
                 self.stop(now, None)
             }
-            Event::Signal(sig, Source::Process) if sig.is_request_to_end() => {
+            Event::Signal(sig, Source::Process) if self.is_expiry(sig) => {
+                self.outcome.cause = Cause::TimedOut;
+                self.stop(now, None)
+            }
+            Event::Signal(sig, Source::Process) if self.begins_stop(sig) => {
                 self.outcome.cause = Cause::Signal(sig);
                 self.stop(now, Some((sig, Source::Process)))
             }
             Event::Signal(Sig::HUP, Source::Terminal) => {
                 self.outcome.cause = Cause::Signal(Sig::HUP);
                 self.stop(now, Some((Sig::HUP, Source::Terminal)))
+            }
+            // The command, in a session of its own, has not had it from the terminal, and nobody tells us when it stops.
+            Event::Signal(sig, Source::Process) if sig.is_job_stop() && !self.policy.is_in_terminal => {
+                vec![Action::Relay(sig), Action::TellStopped(sig)]
             }
             Event::Signal(sig, source) => relay(sig, source),
             Event::ParentDied => {
@@ -228,7 +238,7 @@ impl Supervisor {
                 }
             },
             // From the terminal too: there is no command any more that could decide what Ctrl-C means.
-            Event::Signal(sig, source) if sig.is_request_to_end() => self.stop_leftovers(now, Some((sig, source))),
+            Event::Signal(sig, source) if self.begins_stop(sig) => self.stop_leftovers(now, Some((sig, source))),
             Event::ParentDied => self.stop_leftovers(now, None),
             Event::FrontDied if self.policy.leftovers == Leftovers::Leave => self.release(),
             Event::FrontDied => self.front_died(),
@@ -247,7 +257,10 @@ impl Supervisor {
         match event {
             Event::CommandEnded(end) => {
                 self.outcome.end = Some(end);
-                vec![]
+                match self.policy.personality {
+                    Personality::Own => vec![],
+                    Personality::Gnu => self.stop_rest(now, since, stage),
+                }
             }
             Event::NotStarted(failure) => {
                 self.outcome.failure = Some(failure);
@@ -255,13 +268,12 @@ impl Supervisor {
             }
             Event::Empty => self.over(),
             Event::Tick if has_passed(until, now) => self.enter_stage(now, since, stage + 1, None),
-            Event::Signal(sig, Source::Process) if sig.is_request_to_end() => {
-                if now.saturating_sub(since) >= REPEAT {
-                    self.kill()
-                } else {
-                    vec![]
-                }
-            }
+            Event::Signal(sig, Source::Process) if self.is_expiry(sig) => self.enter_stage(now, since, stage + 1, None),
+            Event::Signal(sig, Source::Process) if self.begins_stop(sig) => match self.policy.personality {
+                Personality::Own if now.saturating_sub(since) >= REPEAT => self.kill(),
+                Personality::Own => vec![],
+                Personality::Gnu => vec![Action::Stop(sig, self.receivers(None))],
+            },
             Event::Signal(sig, source) => relay(sig, source),
             Event::FrontDied => self.front_died(),
             _ => vec![],
@@ -298,6 +310,7 @@ impl Supervisor {
 
     fn stop_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
         self.outcome.left_over = true;
+        self.stages = self.policy.leftover_stages.clone();
         let mut actions = vec![Action::NoteLeftovers];
         actions.extend(self.stop(now, relayed));
         actions
@@ -312,15 +325,45 @@ impl Supervisor {
         if stage > 0 {
             return vec![Action::StopAgain(next.signal)];
         }
-        let receivers = match self.policy.signal_to {
+        vec![Action::Stop(next.signal, self.receivers(source))]
+    }
+
+    fn receivers(&self, source: Option<Source>) -> Receivers {
+        match self.policy.signal_to {
             _ if source == Some(Source::Terminal) => Receivers::NotCommandsGroup,
             // Without a command, what is left of its tree is all there is to ask.
             _ if self.outcome.end.is_some() => Receivers::Tree,
-            crate::cli::SignalTo::Tree => Receivers::Tree,
-            crate::cli::SignalTo::Group => Receivers::CommandsGroup,
-            crate::cli::SignalTo::Command => Receivers::Command,
-        };
-        vec![Action::Stop(next.signal, receivers)]
+            SignalTo::Tree => Receivers::Tree,
+            SignalTo::Group => Receivers::CommandsGroup,
+            SignalTo::Command => Receivers::Command,
+        }
+    }
+
+    /// GNU timeout is done when the command is, and may never have asked the rest, or not with SIGTERM. The rest gets that,
+    /// unless the stop has sent it, and its own grace.
+    fn stop_rest(&mut self, now: Duration, since: Duration, stage: usize) -> Vec<Action> {
+        let sent = self.stages.get(stage).map(|stage| stage.signal);
+        let reached_all = self.policy.signal_to == SignalTo::Tree;
+        self.stages = self.policy.leftover_stages.clone();
+        if sent == Some(Sig::TERM) && reached_all {
+            let until = after(since, self.stages.get(0).and_then(|first| first.wait));
+            self.state = State::Stopping { since, stage: 0, until };
+            return vec![];
+        }
+        self.enter_stage(now, now, 0, None)
+    }
+
+    /// Whether this signal asks for a stop.
+    fn begins_stop(&self, sig: Sig) -> bool {
+        match self.policy.personality {
+            Personality::Own => sig.is_request_to_end(),
+            Personality::Gnu => sig.is_fatal(),
+        }
+    }
+
+    /// Whether this signal means that the time is over.
+    fn is_expiry(&self, sig: Sig) -> bool {
+        self.policy.personality == Personality::Gnu && sig == Sig::ALRM
     }
 
     fn front_died(&mut self) -> Vec<Action> {

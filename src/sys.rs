@@ -4,10 +4,12 @@
 #![expect(unsafe_code, reason = "the one module that talks to the kernel without a safe wrapper")]
 
 mod inherited;
+mod locale;
 mod process;
 mod signal;
 
 pub use inherited::{Inherited, inherited};
+pub use locale::radix;
 pub use process::{
     Fork, Reaped, clone_into_cgroup, close_standard_stream, die_with_thread_that_forked, duplicate, exec, exit_now,
     fork, has_children, kill_child, now, reap, reap_only, send_signal,

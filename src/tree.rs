@@ -208,7 +208,7 @@ fn is_alive(pidfd: &OwnedFd) -> bool {
 /// Sends a signal and then SIGCONT; whether the first could be sent.
 pub fn deliver(pidfd: &OwnedFd, sig: Sig) -> bool {
     let is_sent = sys::send_signal(pidfd.as_fd(), sig).is_ok();
-    if is_sent && !matches!(sig, Sig::KILL | Sig::CONT | Sig::STOP) {
+    if is_sent && !matches!(sig, Sig::KILL | Sig::CONT) {
         // It may have acted on the first already.
         let _ = sys::send_signal(pidfd.as_fd(), Sig::CONT);
     }

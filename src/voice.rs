@@ -9,11 +9,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::cli;
 use crate::plan::Verbosity;
 use crate::sys;
 
 /// Lines on their way to stderr.
 pub struct Voice {
+    name: &'static str,
     verbosity: Verbosity,
     pending: Vec<u8>,
     dropped: usize,
@@ -29,9 +31,15 @@ const MOST: usize = 64 * 1024;
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 impl Voice {
-    /// A voice that says as much as this.
+    /// A voice that says as much as this, each line beginning with the name that we were called by.
     pub fn new(verbosity: Verbosity) -> Voice {
-        Voice { verbosity, pending: vec![], dropped: 0, is_held: false }
+        Voice {
+            name: cli::own_name(std::env::args_os().next().as_deref()),
+            verbosity,
+            pending: vec![],
+            dropped: 0,
+            is_held: false,
+        }
     }
 
     /// Says an error of our own.
@@ -53,13 +61,20 @@ impl Voice {
         }
     }
 
+    /// Says at once, if it fits, what is told apart from everything else that is kept back.
+    pub fn announce(&mut self, text: impl Display) {
+        let is_held = std::mem::replace(&mut self.is_held, false);
+        self.line(text);
+        self.is_held = is_held;
+    }
+
     /// Keeps everything back until `finish`.
     pub fn hold(&mut self) {
         self.is_held = true;
     }
 
     fn line(&mut self, text: impl Display) {
-        let line = format!("treekill-run: {}\n", printable(&text.to_string()));
+        let line = format!("{}: {}\n", self.name, printable(&text.to_string()));
         if self.pending.len() + line.len() > MOST {
             self.dropped += 1;
             return;
@@ -73,7 +88,7 @@ impl Voice {
     /// Writes what is left, waiting for a slow reader for at most a second in all; then gives up.
     pub fn finish(&mut self) {
         if self.dropped > 0 {
-            let line = format!("treekill-run: {} lines were dropped\n", self.dropped);
+            let line = format!("{}: {} lines were dropped\n", self.name, self.dropped);
             self.pending.extend_from_slice(line.as_bytes());
         }
         self.write(LAST_WAIT);

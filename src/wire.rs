@@ -32,7 +32,12 @@ pub enum ToFront {
     /// The terminal stopped the command by this signal; the front stops itself likewise.
     Stopped(Sig),
     /// The run is over and the tree is gone: end like this.
-    Outcome(Exit),
+    Outcome {
+        /// How.
+        exit: Exit,
+        /// SIGKILL was sent: what it hit could not tidy up behind itself.
+        killed: bool,
+    },
 }
 
 const FRAME: usize = 4;
@@ -59,16 +64,18 @@ impl ToFront {
     fn encode(self) -> Frame {
         match self {
             ToFront::Stopped(sig) => frame(b's', sig_byte(sig)),
-            ToFront::Outcome(Exit::Code(code)) => frame(b'c', code),
-            ToFront::Outcome(Exit::Raise(sig)) => frame(b'r', sig_byte(sig)),
+            ToFront::Outcome { exit: Exit::Code(code), killed } => [b'c', code, killed.into(), 0],
+            ToFront::Outcome { exit: Exit::Raise(sig), killed } => [b'r', sig_byte(sig), killed.into(), 0],
         }
     }
 
     fn decode(frame: Frame) -> Option<ToFront> {
         match frame {
             [b's', sig, 0, 0] => Some(ToFront::Stopped(Sig::new(sig.into())?)),
-            [b'c', code, 0, 0] => Some(ToFront::Outcome(Exit::Code(code))),
-            [b'r', sig, 0, 0] => Some(ToFront::Outcome(Exit::Raise(Sig::new(sig.into())?))),
+            [b'c', code, killed @ 0..=1, 0] => Some(ToFront::Outcome { exit: Exit::Code(code), killed: killed == 1 }),
+            [b'r', sig, killed @ 0..=1, 0] => {
+                Some(ToFront::Outcome { exit: Exit::Raise(Sig::new(sig.into())?), killed: killed == 1 })
+            }
             _ => None,
         }
     }
@@ -156,7 +163,7 @@ mod tests {
     #[test]
     fn every_message_arrives_as_it_was_sent() {
         for sig in Sig::all() {
-            for message in [ToFront::Stopped(sig), ToFront::Outcome(Exit::Raise(sig))] {
+            for message in [ToFront::Stopped(sig), ToFront::Outcome { exit: Exit::Raise(sig), killed: true }] {
                 assert_eq!(ToFront::decode(message.encode()), Some(message));
             }
             for source in [Source::Process, Source::Terminal] {
@@ -165,7 +172,7 @@ mod tests {
             }
         }
         for code in 0..=255 {
-            let message = ToFront::Outcome(Exit::Code(code));
+            let message = ToFront::Outcome { exit: Exit::Code(code), killed: false };
             assert_eq!(ToFront::decode(message.encode()), Some(message));
         }
     }
@@ -174,9 +181,10 @@ mod tests {
     fn a_message_crosses_the_socket_and_a_closed_one_gives_none() {
         let (front, keeper) = pair().expect("a socket pair");
         assert_eq!(front.receive(), None);
-        assert!(keeper.send(ToFront::Outcome(Exit::Code(7))));
+        let outcome = ToFront::Outcome { exit: Exit::Code(7), killed: false };
+        assert!(keeper.send(outcome));
         drop(keeper);
-        assert_eq!(front.receive(), Some(ToFront::Outcome(Exit::Code(7))), "a frame outlives its sender");
+        assert_eq!(front.receive(), Some(outcome), "a frame outlives its sender");
         assert_eq!(front.receive(), None);
     }
 

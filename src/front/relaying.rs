@@ -32,6 +32,8 @@ pub(super) struct Front {
     drain_limit: Option<Duration>,
     voice: Voice,
     outcome: Option<Exit>,
+    /// SIGKILL was sent to the tree, by the keeper or by us.
+    killed: bool,
     /// How the child ended.
     end: Option<End>,
     is_hung_up: bool,
@@ -59,9 +61,15 @@ impl Front {
             drain_limit: plan.drain_limit,
             voice: Voice::new(plan.verbosity),
             outcome: None,
+            killed: false,
             end: None,
             is_hung_up: false,
         })
+    }
+
+    /// Whether something of the tree could not tidy up behind itself.
+    pub(super) fn has_killed(&self) -> bool {
+        self.killed
     }
 
     /// Blocks until the run is over; gives how to end.
@@ -132,7 +140,10 @@ impl Front {
     fn take_frames(&mut self) {
         while let Some(frame) = self.socket.receive() {
             match frame {
-                ToFront::Outcome(exit) => self.outcome = Some(exit),
+                ToFront::Outcome { exit, killed } => {
+                    self.outcome = Some(exit);
+                    self.killed = killed;
+                }
                 ToFront::Stopped(sig) => sys::stop_by(sig),
             }
         }
@@ -140,6 +151,7 @@ impl Front {
 
     /// The keeper was killed: the tree is ours to end.
     fn end_without_outcome(&mut self, end: End) -> Exit {
+        self.killed = true;
         let drained = match (self.is_deputy, end) {
             (false, _) => Tree::new(&*self.boundary).drain(self.drain_limit, &mut |_| {}),
             (true, End::Exited(deputy::EMPTIED)) => Drained::Empty,

@@ -36,6 +36,7 @@ impl Keeper<'_> {
 
     /// Lists the tree, then signals: the command first, since it may want to look after its children itself.
     fn stop(&mut self, sig: Sig, receivers: Receivers) {
+        self.announce(sig);
         let list = self.tree.list();
         let group = self.commands_group(&list);
         let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
@@ -86,6 +87,10 @@ impl Keeper<'_> {
 
     /// Ends the tree. While it lasts nothing else is looked at: whatever could come asks for what is being done.
     fn kill(&mut self) {
+        if self.command.is_some() {
+            self.announce(Sig::KILL);
+        }
+        self.has_killed = true;
         self.record("kill", Some(Sig::KILL), None);
         self.voice.step("sending SIGKILL to all that is left");
         let mut ended = vec![];
@@ -104,6 +109,14 @@ impl Keeper<'_> {
                 self.report.survivors = self.describe_tree();
                 self.handle(Event::Survived);
             }
+        }
+    }
+
+    /// Says a signal as GNU timeout does under -v.
+    fn announce(&mut self, sig: Sig) {
+        if self.plan.announces_signals {
+            let name = self.name();
+            self.voice.announce(format_args!("sending signal {sig} to command {name}"));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::outcome::{Cause, Exit, FAILED, Outcome, exit_for};
+use crate::plan::Personality;
 use crate::report::ProcessReport;
 use crate::signals::Sig;
 use crate::supervisor::Event;
@@ -41,7 +42,7 @@ impl Keeper<'_> {
             }
         }
         self.voice.finish();
-        self.socket.send(ToFront::Outcome(exit));
+        self.socket.send(ToFront::Outcome { exit, killed: self.has_killed });
         if self.front_is_stopped {
             // Nobody else would: the job that the shell sees as stopped is over.
             let _ = sys::send_signal(std::os::fd::AsFd::as_fd(&self.front), Sig::CONT);
@@ -58,6 +59,8 @@ impl Keeper<'_> {
         let name = self.name();
         let killed = if outcome.needed_kill { "; it needed SIGKILL" } else { "" };
         match outcome.cause {
+            // GNU timeout says nothing of these.
+            _ if self.plan.policy.personality == Personality::Gnu => {}
             Cause::TimedOut => {
                 let limit = humantime::format_duration(self.plan.policy.timeout.unwrap_or_default());
                 self.voice.note(format_args!("{name} timed out after {limit}{killed}"));

@@ -12,8 +12,10 @@ const START: Duration = Duration::from_secs(1000);
 
 fn policy() -> Policy {
     Policy {
+        personality: Personality::Own,
         timeout: Some(10 * SECOND),
         stages: Stages::new(Sig::TERM, 5 * SECOND),
+        leftover_stages: Stages::new(Sig::TERM, 5 * SECOND),
         signal_to: SignalTo::Tree,
         leftovers: Leftovers::Kill,
         leftover_grace: SECOND,

@@ -1,0 +1,164 @@
+//! GNU timeout's command line, `[-fpv] [-k D] [-s S] DURATION COMMAND [ARG]...`, translated into our own, so that one
+//! definition says what an option means. The scan follows getopt_long(3): it stops at the first operand, short options may
+//! be bundled and their values glued, and long ones abbreviated.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use clap::ArgAction;
+
+use crate::duration;
+
+/// A long option of GNU timeout, and its short form.
+struct Known {
+    long: &'static str,
+    short: Option<u8>,
+    takes_value: bool,
+}
+
+const fn known(long: &'static str, short: Option<u8>, takes_value: bool) -> Known {
+    Known { long, short, takes_value }
+}
+
+/// What GNU timeout knows; only these can be abbreviated.
+const GNU: [Known; 7] = [
+    known("foreground", Some(b'f'), false),
+    known("kill-after", Some(b'k'), true),
+    known("preserve-status", Some(b'p'), false),
+    known("signal", Some(b's'), true),
+    known("verbose", Some(b'v'), false),
+    known("help", None, false),
+    known("version", None, false),
+];
+
+/// Translates the words behind the program's name.
+///
+/// # Errors
+/// One line that names the word.
+pub(super) fn translate(
+    words: &[OsString],
+    ours: &clap::Command,
+    radix: &dyn Fn() -> char,
+) -> Result<Vec<OsString>, String> {
+    let mut out = vec![OsString::from("--gnu")];
+    let mut words = words.iter();
+    while let Some(word) = words.as_slice().first() {
+        let bytes = word.as_bytes();
+        match bytes {
+            b"--" => {
+                words.next();
+                break;
+            }
+            [b'-', b'-', rest @ ..] => {
+                words.next();
+                long(rest, &mut words, ours, &mut out)?;
+            }
+            [b'-', bundle @ ..] if !bundle.is_empty() => {
+                words.next();
+                short(bundle, &mut words, &mut out)?;
+            }
+            _ => break,
+        }
+        // GNU timeout prints these as soon as it comes to them.
+        if out.last().is_some_and(|last| last == "--help" || last == "--version") {
+            check_durations(&mut out, radix)?;
+            return Ok(out);
+        }
+    }
+    let (Some(duration), true) = (words.next(), words.len() > 0) else { return Err("missing operand".into()) };
+    out.push(with_value("timeout", duration));
+    check_durations(&mut out, radix)?;
+    out.push("--".into());
+    out.extend(words.cloned());
+    Ok(out)
+}
+
+/// Our own units are none of GNU timeout's, and its fractions may be written as the user's language does.
+fn check_durations(words: &mut [OsString], radix: &dyn Fn() -> char) -> Result<(), String> {
+    for word in words {
+        let Some((name, text)) = word.to_str().and_then(|word| word.split_once('=')) else { continue };
+        if !matches!(name, "--timeout" | "--kill-after") {
+            continue;
+        }
+        if let Err(refusal) = duration::parse_gnu(text) {
+            let with_point = text.replacen(radix(), ".", 1);
+            duration::parse_gnu(&with_point).map_err(|_| refusal)?;
+            *word = OsString::from(format!("{name}={with_point}"));
+        }
+    }
+    Ok(())
+}
+
+fn long(
+    word: &[u8],
+    words: &mut std::slice::Iter<'_, OsString>,
+    ours: &clap::Command,
+    out: &mut Vec<OsString>,
+) -> Result<(), String> {
+    let end = word.iter().position(|&byte| byte == b'=').unwrap_or(word.len());
+    let name = String::from_utf8_lossy(&word[..end]);
+    let glued = word.get(end + 1..).map(OsStr::from_bytes);
+    let (name, takes_value) = resolve(&name, ours)?;
+    match (takes_value, glued) {
+        (false, Some(_)) => return Err(format!("option '--{name}' doesn't allow an argument")),
+        (false, None) => push_flag(&name, out),
+        (true, Some(value)) => out.push(with_value(&name, value)),
+        (true, None) => {
+            let value = words.next().ok_or_else(|| format!("option '--{name}' requires an argument"))?;
+            out.push(with_value(&name, value));
+        }
+    }
+    Ok(())
+}
+
+/// The whole name of a long option, and whether it takes a value.
+fn resolve(name: &str, ours: &clap::Command) -> Result<(String, bool), String> {
+    if let Some(exact) = GNU.iter().find(|known| known.long == name) {
+        return Ok((name.to_owned(), exact.takes_value));
+    }
+    if let Some(own) = ours.get_arguments().find(|arg| arg.get_long() == Some(name)) {
+        let takes_value = matches!(own.get_action(), ArgAction::Set | ArgAction::Append);
+        return Ok((name.to_owned(), takes_value));
+    }
+    let matching: Vec<&Known> = GNU.iter().filter(|known| known.long.starts_with(name)).collect();
+    match matching[..] {
+        [one] => Ok((one.long.to_owned(), one.takes_value)),
+        [] => Err(format!("unrecognized option '--{name}'")),
+        _ => {
+            let names: Vec<String> = matching.iter().map(|known| format!("'--{}'", known.long)).collect();
+            Err(format!("option '--{name}' is ambiguous; possibilities: {}", names.join(" ")))
+        }
+    }
+}
+
+fn short(bundle: &[u8], words: &mut std::slice::Iter<'_, OsString>, out: &mut Vec<OsString>) -> Result<(), String> {
+    for (index, &letter) in bundle.iter().enumerate() {
+        let Some(option) = GNU.iter().find(|known| known.short == Some(letter)) else {
+            return Err(format!("invalid option -- '{}'", char::from(letter).escape_default()));
+        };
+        if !option.takes_value {
+            push_flag(option.long, out);
+            continue;
+        }
+        let glued = &bundle[index + 1..];
+        let value = match glued {
+            [] => words.next().ok_or_else(|| format!("option requires an argument -- '{}'", char::from(letter)))?,
+            _ => OsStr::from_bytes(glued),
+        };
+        out.push(with_value(option.long, value));
+        return Ok(());
+    }
+    Ok(())
+}
+
+/// GNU timeout signals the command alone when it leaves it in the foreground.
+fn push_flag(name: &str, out: &mut Vec<OsString>) {
+    out.push(format!("--{name}").into());
+    if name == "foreground" {
+        out.push("--signal-to=command".into());
+    }
+}
+
+fn with_value(name: &str, value: &OsStr) -> OsString {
+    OsString::from_vec([b"--", name.as_bytes(), b"=", value.as_bytes()].concat())
+}
