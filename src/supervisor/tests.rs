@@ -267,6 +267,66 @@ fn a_survivor_ends_the_run_as_such() {
     assert!(run.0.is_over() && run.0.outcome().survived);
 }
 
+fn gnu(kill_after: Duration) -> Policy {
+    let leftover_stages = Stages::new(Sig::TERM, 10 * SECOND);
+    Policy { personality: Personality::Gnu, stages: Stages::new(Sig::TERM, kill_after), leftover_stages, ..policy() }
+}
+
+#[test]
+fn gnu_passes_every_fatal_signal_on_and_kills_for_none() {
+    let usr1 = Sig::new(nix::libc::SIGUSR1).expect("a signal");
+    let mut run = Run::new(gnu(5 * SECOND));
+    assert_eq!(run.at(1, from_process(usr1)), [Action::Stop(usr1, Receivers::Tree)]);
+    assert_eq!(run.deadline(), Some(5_001), "it arms --kill-after");
+    assert_eq!(run.at(900, from_process(Sig::TERM)), [Action::Stop(Sig::TERM, Receivers::Tree)]);
+    assert_eq!(run.deadline(), Some(5_001));
+}
+
+#[test]
+fn gnu_takes_an_alarm_for_the_end_of_the_time() {
+    let mut run = Run::new(gnu(5 * SECOND));
+    assert_eq!(run.at(1, from_process(Sig::ALRM)), STOP);
+    assert_eq!(run.0.outcome().cause, Cause::TimedOut);
+    assert_eq!(run.at(2, from_process(Sig::ALRM)), [Action::Kill], "and a second one for the end of the grace");
+}
+
+#[test]
+fn gnu_never_kills_a_command_without_kill_after_but_does_kill_what_outlives_it() {
+    let mut run = Run::new(gnu(Duration::ZERO));
+    assert_eq!(run.at(10_000, Event::Tick), STOP);
+    assert_eq!(run.deadline(), None);
+    assert_eq!(run.at(12_000, EXITED), [], "the rest has had its SIGTERM");
+    assert_eq!(run.deadline(), Some(20_000));
+    assert_eq!(run.at(20_000, Event::Tick), [Action::Kill]);
+    assert!(!run.0.outcome().needed_kill);
+}
+
+#[test]
+fn gnu_asks_the_rest_with_sigterm_if_the_stop_has_not() {
+    for policy in [
+        Policy { stages: Stages::new(Sig::INT, Duration::ZERO), ..gnu(Duration::ZERO) },
+        Policy { signal_to: SignalTo::Command, ..gnu(Duration::ZERO) },
+    ] {
+        let mut run = Run::new(policy);
+        let _ = run.at(10_000, Event::Tick);
+        assert_eq!(run.at(11_000, EXITED), STOP);
+        assert_eq!(run.deadline(), Some(21_000));
+    }
+}
+
+#[test]
+fn gnu_has_a_clock_that_no_job_control_stops() {
+    let mut run = Run::new(gnu(Duration::ZERO));
+    assert_eq!(run.at(4_000, Event::CommandStopped(Sig::TSTP)), [Action::TellStopped(Sig::TSTP)]);
+    assert_eq!(run.deadline(), Some(10_000));
+}
+
+#[test]
+fn a_stop_key_reaches_a_command_in_its_own_session_through_us() {
+    let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
+    assert_eq!(run.at(1, from_process(Sig::TSTP)), [Action::Relay(Sig::TSTP), Action::TellStopped(Sig::TSTP)]);
+}
+
 fn any_event() -> impl Strategy<Value = Event> {
     let sig = prop_oneof![
         Just(Sig::TERM),
@@ -298,7 +358,10 @@ fn any_event() -> impl Strategy<Value = Event> {
 fn any_policy() -> impl Strategy<Value = Policy> {
     let leftovers = prop_oneof![Just(Leftovers::Kill), Just(Leftovers::Wait), Just(Leftovers::Leave)];
     let stages = prop_oneof![Just("TERM:1s,KILL"), Just("INT:1s,TERM:1s,KILL"), Just("KILL"), Just("TERM")];
-    (leftovers, stages, any::<bool>(), any::<bool>()).prop_map(|(leftovers, stages, guard, is_in_terminal)| Policy {
+    let personality = prop_oneof![Just(Personality::Own), Just(Personality::Gnu)];
+    let rest = (personality, any::<bool>(), any::<bool>());
+    (leftovers, stages, rest).prop_map(|(leftovers, stages, (personality, guard, is_in_terminal))| Policy {
+        personality,
         leftovers,
         stages: parse_stages(stages).expect("a list"),
         guard,
@@ -310,12 +373,13 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 proptest! {
     /// Whatever happens in whatever order:
     /// - SIGKILL is ordered at most once, and nothing softer after it;
-    /// - a stop begins at most once;
+    /// - a stop begins at most once, though GNU's rules pass further signals on;
     /// - the run is over only when the tree is empty, released or past its drain limit;
     /// - once over it stays so, and asks for nothing;
     /// - a deadline that passes moves it on: no Tick at a deadline leaves the same deadline behind.
     #[test]
     fn every_run_keeps_its_promises(policy in any_policy(), events in prop::collection::vec((0_u64..3_000, any_event()), 1..60)) {
+        let is_gnu = policy.personality == Personality::Gnu;
         let mut run = Run::new(policy);
         let (mut clock, mut kills, mut stops, mut is_ended) = (0, 0, 0, false);
         for (pause, event) in events {
@@ -339,7 +403,7 @@ proptest! {
                 }
                 prop_assert!(kills == 0 || *action == Action::Kill || was_over, "{action:?} after SIGKILL");
             }
-            prop_assert!(kills <= 1 && stops <= 1);
+            prop_assert!(kills <= 1 && (stops <= 1 || is_gnu));
             if !was_over && run.0.is_over() {
                 let is_proved = matches!(event, Event::Empty | Event::Survived) || actions.contains(&Action::Release);
                 prop_assert!(is_proved, "over by {event:?}");
