@@ -22,7 +22,7 @@ use crate::supervisor::{Event, Supervisor};
 use crate::sys::{self, Inherited, Reaped};
 use crate::tree::{Process, Tree};
 use crate::voice::{Voice, cause, printable};
-use crate::wire::{KeeperEnd, Source, ToKeeper};
+use crate::wire::{KeeperEnd, Source, ToFront, ToKeeper};
 
 /// What the front hands over.
 pub struct Setup {
@@ -94,6 +94,10 @@ pub fn run(setup: Setup) -> u8 {
         no_new_privs: plan.no_new_privs,
         boundary: &*boundary,
     };
+    if deputy.is_some() {
+        // A deputy that dies before this leaves nothing to be swept.
+        socket.send(ToFront::Begun);
+    }
     let born = spawn::spawn(&mut program, &birth);
     let start = sys::now();
     let mut keeper = Keeper {

@@ -143,6 +143,10 @@ fn descendants() -> Vec<Pid> {
         while let Some(parent) = queue.pop_front() {
             // A process that ended in between has no children any more: they are ours.
             let _ = procfs::for_each_child(parent, &mut |pid| {
+                // Reading /proc of the thousands of dead that a fork storm leaves takes seconds where the storm has the CPUs.
+                if parent == getpid() && sys::has_ended(pid) {
+                    return;
+                }
                 if visited.insert(pid.as_raw_pid()) {
                     queue.push_back(pid);
                     if known.insert(pid.as_raw_pid()) {

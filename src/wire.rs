@@ -31,6 +31,8 @@ pub enum ToKeeper {
 pub enum ToFront {
     /// The terminal stopped the command by this signal; the front stops itself likewise.
     Stopped(Sig),
+    /// From now on there may be a tree: the keeper of a deputy is about to start the command.
+    Begun,
     /// The run is over and the tree is gone: end like this.
     Outcome {
         /// How.
@@ -63,6 +65,7 @@ impl ToKeeper {
 impl ToFront {
     fn encode(self) -> Frame {
         match self {
+            ToFront::Begun => frame(b'b', 0),
             ToFront::Stopped(sig) => frame(b's', sig_byte(sig)),
             ToFront::Outcome { exit: Exit::Code(code), killed } => [b'c', code, killed.into(), 0],
             ToFront::Outcome { exit: Exit::Raise(sig), killed } => [b'r', sig_byte(sig), killed.into(), 0],
@@ -71,6 +74,7 @@ impl ToFront {
 
     fn decode(frame: Frame) -> Option<ToFront> {
         match frame {
+            [b'b', 0, 0, 0] => Some(ToFront::Begun),
             [b's', sig, 0, 0] => Some(ToFront::Stopped(Sig::new(sig.into())?)),
             [b'c', code, killed @ 0..=1, 0] => Some(ToFront::Outcome { exit: Exit::Code(code), killed: killed == 1 }),
             [b'r', sig, killed @ 0..=1, 0] => {
@@ -139,8 +143,14 @@ impl KeeperEnd {
 
 fn receive(socket: BorrowedFd<'_>) -> Option<Frame> {
     let mut frame = Frame::default();
+    let mut receive = || recv(socket, &mut frame, RecvFlags::empty());
+    let mut received = receive();
+    // A peer that ended with a frame of ours unread leaves this error, once, in front of the frames that it sent.
+    if received == Err(rustix::io::Errno::CONNRESET) {
+        received = receive();
+    }
     // A longer message can't be: both ends are ours.
-    matches!(recv(socket, &mut frame, RecvFlags::empty()), Ok((FRAME, _))).then_some(frame)
+    matches!(received, Ok((FRAME, _))).then_some(frame)
 }
 
 impl AsFd for FrontEnd {
@@ -186,6 +196,15 @@ mod tests {
         drop(keeper);
         assert_eq!(front.receive(), Some(outcome), "a frame outlives its sender");
         assert_eq!(front.receive(), None);
+    }
+
+    #[test]
+    fn a_frame_that_the_other_end_never_read_hides_no_outcome() {
+        let (front, keeper) = pair().expect("a socket pair");
+        front.send(ToKeeper::Signal(Sig::TERM, Source::Process));
+        assert!(keeper.send(ToFront::Begun));
+        drop(keeper);
+        assert_eq!(front.receive(), Some(ToFront::Begun));
     }
 
     proptest! {

@@ -37,6 +37,8 @@ pub(super) struct Front {
     /// How the child ended.
     end: Option<End>,
     is_hung_up: bool,
+    /// The keeper may have started something.
+    has_begun: bool,
 }
 
 impl Front {
@@ -64,6 +66,7 @@ impl Front {
             killed: false,
             end: None,
             is_hung_up: false,
+            has_begun: false,
         })
     }
 
@@ -140,6 +143,7 @@ impl Front {
     fn take_frames(&mut self) {
         while let Some(frame) = self.socket.receive() {
             match frame {
+                ToFront::Begun => self.has_begun = true,
                 ToFront::Outcome { exit, killed } => {
                     self.outcome = Some(exit);
                     self.killed = killed;
@@ -156,6 +160,11 @@ impl Front {
             (false, _) => Tree::new(&*self.boundary).drain(self.drain_limit, &mut |_| {}),
             (true, End::Exited(deputy::EMPTIED)) => Drained::Empty,
             (true, End::Exited(_)) => Drained::Survivors,
+            // It died before its keeper could start anything.
+            (true, End::Signaled(_)) if !self.has_begun => {
+                let _ = self.boundary.remove();
+                Drained::Empty
+            }
             // Both are dead: the boundary can be emptied, but nobody is left who could prove the same of the rest.
             (true, End::Signaled(_)) => {
                 let _ = self.boundary.kill();

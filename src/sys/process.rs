@@ -171,6 +171,12 @@ pub fn has_children() -> bool {
     wait(libc::P_ALL, 0, libc::WNOHANG | libc::WNOWAIT) != Reaped::NoChildren
 }
 
+/// Whether a child of ours has ended; it is not reaped.
+pub fn has_ended(child: Pid) -> bool {
+    let options = libc::WNOHANG | libc::WNOWAIT;
+    matches!(wait(libc::P_PID, child.as_raw_pid().unsigned_abs(), options), Reaped::Ended(..))
+}
+
 fn wait(whose: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> Reaped {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = options | libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED | libc::__WALL;
