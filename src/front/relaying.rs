@@ -80,9 +80,9 @@ impl Front {
         loop {
             self.wait();
             match (self.outcome, self.end) {
+                // The keeper of a dead deputy is no child of ours: it is gone when its end of the socket is.
+                (_, Some(End::Signaled(_))) if self.is_deputy && !self.is_hung_up => {}
                 (Some(exit), Some(_)) => return exit,
-                // The keeper of a dead deputy is nobody's child that we know; its frame or its silence tells.
-                (None, Some(End::Signaled(_))) if self.is_deputy && !self.is_hung_up => {}
                 (None, Some(end)) => return self.end_without_outcome(end),
                 (_, None) => {}
             }
