@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub kill_after: Option<Duration>,
 
-    /// Several signals in turn, such as INT:5s,QUIT:2s,KILL; a list that does not end in KILL never kills
+    /// Signals in turn, such as INT:5s,QUIT:2s,KILL; without KILL at the end it never kills
     #[arg(long, value_name = "LIST", value_parser = plan::parse_stages, conflicts_with_all = ["signal", "kill_after"])]
     pub stages: Option<Stages>,
 
@@ -77,7 +77,7 @@ pub struct Options {
     #[arg(long)]
     pub die_with_parent: bool,
 
-    /// Let the command go on, without a limit, if treekill-run is killed with SIGKILL
+    /// If treekill-run is killed with SIGKILL, let the command go on without a limit
     #[arg(long)]
     pub no_guard: bool,
 
@@ -101,8 +101,7 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub report_fd: Option<u16>,
 
-    /// Read the rest as GNU timeout does: [-fpv] [-k D] [-s S] DURATION COMMAND; must come first, and is implied when
-    /// treekill-run is called timeout
+    /// Read GNU timeout's command line; must come first, implied when called timeout
     #[arg(long)]
     pub gnu: bool,
 

@@ -22,7 +22,7 @@ use crate::plan::{Plan, Verbosity};
 use crate::report::{BackendReport, RefusedBackend, Report, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Fork, Inherited};
-use crate::voice::{Voice, in_one_line};
+use crate::voice::{Voice, in_one_line, in_words};
 use crate::wire;
 
 use relaying::Front;
@@ -63,7 +63,7 @@ fn print(text: &str) -> ExitCode {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(Verbosity::Normal, FAILED, &format!("cannot write to stdout: {error}")),
+        Err(error) => fail(Verbosity::Normal, FAILED, &format!("cannot write to stdout: {}", in_words(&error))),
     }
 }
 

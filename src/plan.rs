@@ -17,9 +17,9 @@ pub enum Backend {
     Auto,
     /// A cgroup v2 leaf of our own.
     Cgroup,
-    /// A transient systemd scope.
+    /// A transient systemd scope; not in this release.
     Systemd,
-    /// A PID namespace.
+    /// A PID namespace; not in this release.
     Pidns,
     /// Ancestry alone.
     Subreaper,

@@ -86,8 +86,8 @@ impl<'a> Tree<'a> {
             for pid in descendants() {
                 seen.insert(pid.as_raw_pid());
                 let net = if members.contains(&pid.as_raw_pid()) { Net::Boundary } else { Net::Ancestry };
-                // One that has ended since is nobody to signal or to name.
-                if let Some(stat) = procfs::stat(pid).filter(|stat| !stat.is_dead()) {
+                // One that has ended since is nobody to signal or to name, unless a tracer keeps us from reaping it.
+                if let Some(stat) = procfs::stat(pid).filter(|stat| !stat.is_dead() || procfs::tracer(pid).is_some()) {
                     processes.push(Process { pid, stat: Some(stat), net });
                 }
             }
@@ -162,6 +162,9 @@ fn descendants() -> Vec<Pid> {
     found
 }
 
+/// How often a line of descent that changes under our eyes is followed.
+const ATTEMPTS: usize = 5;
+
 /// Lines of descent that were confirmed, with the pidfds that make it stay so.
 struct Line {
     /// How many pidfds a line may take.
@@ -170,10 +173,16 @@ struct Line {
 }
 
 impl Line {
-    /// A pidfd of a process that is proved to descend from us. Going up, a pidfd of each ancestor is opened; then, from
-    /// the top, each one's parent is read again while the parent's pidfd shows that it still lives, so that the number
-    /// read means that very process. `None` if that can't be shown.
+    /// A pidfd of a process that is proved to descend from us; `None` if that can't be shown.
     fn confirm(&mut self, pid: Pid) -> Option<&OwnedFd> {
+        // An ancestor that ends meanwhile has handed its children to us by the time its pidfd tells: ask again.
+        (0..ATTEMPTS).find_map(|_| self.try_confirm(pid))?;
+        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| is_alive(pidfd))
+    }
+
+    /// Going up, a pidfd of each ancestor is opened; then, from the top, each one's parent is read again while the
+    /// parent's pidfd shows that it still lives, so that the number read means that very process.
+    fn try_confirm(&mut self, pid: Pid) -> Option<()> {
         if self.confirmed.len() > self.longest {
             self.confirmed.clear();
         }
@@ -195,7 +204,7 @@ impl Line {
             }
             self.confirmed.insert(pid.as_raw_pid(), pidfd);
         }
-        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| is_alive(pidfd))
+        Some(())
     }
 }
 

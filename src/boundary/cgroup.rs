@@ -4,6 +4,7 @@
 //! lock goes when both are dead, in whatever PID namespace; a leaf whose lock can be taken exclusively has no owner.
 
 mod locate;
+mod ownerless;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -18,12 +19,14 @@ use rustix::fs::{
     unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+pub use ownerless::{Ownerless, remove_ownerless};
 
 use super::{Boundary, Occupancy};
 use crate::signals::Sig;
 use crate::sys;
-use crate::voice::cause;
+use crate::voice::{cause, in_words};
 
 /// How the leaf of a run with a guard is called; it may be killed once it has no owner.
 const GUARDED: &str = "treekill-run-";
@@ -94,18 +97,7 @@ impl Leaf {
     fn freeze_and_kill(&self) -> io::Result<()> {
         write(&self.directory, c"cgroup.freeze", b"1")?;
         self.wait_until_frozen()?;
-        let members = self.members()?;
-        for batch in members.chunks(crate::tree::batch()) {
-            let pidfds: Vec<(Pid, OwnedFd)> =
-                batch.iter().filter_map(|pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?))).collect();
-            // Opened first, then confirmed: a pid that was reused in between is no member now.
-            let still: BTreeSet<i32> = self.members()?.into_iter().map(Pid::as_raw_pid).collect();
-            for (pid, pidfd) in pidfds {
-                if still.contains(&pid.as_raw_pid()) {
-                    let _ = sys::send_signal(pidfd.as_fd(), Sig::KILL);
-                }
-            }
-        }
+        kill_members(&self.directory)?;
         write(&self.directory, c"cgroup.freeze", b"0")
     }
 
@@ -148,8 +140,8 @@ fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<O
         Ok(_) | Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(why(errno)),
     }
-    let kind =
-        read(&directory, c"cgroup.type").map_err(|error| format!("cannot read the type of a new cgroup: {error}"))?;
+    let kind = read(&directory, c"cgroup.type")
+        .map_err(|error| format!("cannot read the type of a new cgroup: {}", in_words(&error)))?;
     if kind.trim_end() != "domain" {
         return Err(format!("our cgroup is part of a threaded one ({})", kind.trim_end()));
     }
@@ -171,9 +163,7 @@ impl Boundary for Leaf {
     }
 
     fn members(&self) -> io::Result<Vec<Pid>> {
-        let mut pids = vec![];
-        gather(self.directory.as_fd(), &mut pids)?;
-        Ok(pids)
+        members(&self.directory)
     }
 
     fn kill(&self) -> io::Result<()> {
@@ -220,58 +210,6 @@ impl Boundary for Leaf {
     }
 }
 
-/// Ownerless leaves that could not be removed yet.
-#[derive(Default)]
-pub struct Ownerless {
-    parent: Option<OwnedFd>,
-    leaves: Vec<(CString, OwnedFd)>,
-}
-
-/// Kills and removes the leaves of this user beside our own that nobody owns any more. It never waits: what still dies
-/// is tried once more by `Ownerless::retry`, then left to the next run.
-pub fn remove_ownerless() -> Ownerless {
-    find_ownerless().unwrap_or_default()
-}
-
-fn find_ownerless() -> io::Result<Ownerless> {
-    let place = locate::own_cgroup().map_err(io::Error::other)?;
-    let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty())?;
-    let mut leaves = vec![];
-    for entry in Dir::read_from(&parent)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let is_guarded = name.to_bytes().starts_with(GUARDED.as_bytes());
-        if !is_guarded && !name.to_bytes().starts_with(UNGUARDED.as_bytes()) {
-            continue;
-        }
-        let Ok(directory) = openat(&parent, name, DIRECTORY, Mode::empty()) else { continue };
-        // Only our own: another user's leaf with our prefix is none of our business, and root's is not a user's to kill.
-        if fstat(&directory)?.st_uid != geteuid().as_raw()
-            || flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err()
-        {
-            continue;
-        }
-        if is_guarded {
-            let _ = kill(&directory);
-        }
-        if !matches!(remove(&parent, name, &directory), Ok(Occupancy::Empty)) {
-            leaves.push((name.to_owned(), directory));
-        }
-    }
-    Ok(Ownerless { parent: Some(parent), leaves })
-}
-
-impl Ownerless {
-    /// Tries once more to remove them.
-    pub fn retry(&self) {
-        let Some(parent) = &self.parent else { return };
-        for (name, directory) in &self.leaves {
-            // What still lives is the next run's.
-            let _ = remove(parent, name, directory);
-        }
-    }
-}
-
 /// Removes a cgroup that nothing lives in, with empty ones below it. `rmdir` decides, since the kernel refuses it
 /// while anything lives there, and `populated` only tells a refusal because of empty children from another.
 fn remove(parent: &OwnedFd, name: &CStr, directory: &OwnedFd) -> io::Result<Occupancy> {
@@ -308,6 +246,27 @@ fn remove_children(directory: BorrowedFd<'_>) -> io::Result<()> {
         let _ = unlinkat(directory, &name, AtFlags::REMOVEDIR);
     }
     Ok(())
+}
+
+/// Sends SIGKILL to each process in a cgroup and below it. One that forks meanwhile may leave its child out.
+fn kill_members(directory: &OwnedFd) -> io::Result<()> {
+    for batch in members(directory)?.chunks(crate::tree::batch()) {
+        let pidfds: Vec<(Pid, OwnedFd)> =
+            batch.iter().filter_map(|pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?))).collect();
+        // Opened first, then confirmed: a pid that was reused in between is no member now.
+        let still: BTreeSet<i32> = members(directory)?.into_iter().map(Pid::as_raw_pid).collect();
+        for (_, pidfd) in pidfds.iter().filter(|(pid, _)| still.contains(&pid.as_raw_pid())) {
+            let _ = sys::send_signal(pidfd.as_fd(), Sig::KILL);
+        }
+    }
+    Ok(())
+}
+
+/// The processes in a cgroup and in all below it.
+fn members(directory: &OwnedFd) -> io::Result<Vec<Pid>> {
+    let mut pids = vec![];
+    gather(directory.as_fd(), &mut pids)?;
+    Ok(pids)
 }
 
 /// Reads the members of a cgroup and of all below it.

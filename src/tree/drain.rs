@@ -40,6 +40,8 @@ impl Tree<'_> {
         };
         self.kill_boundary();
         if !self.reap_children(&remaining, on_reaped) {
+            // The dead whom a tracer keeps from being reaped hold no cgroup.
+            let _ = self.boundary.remove();
             return Drained::Survivors;
         }
         // No child is left: who still lives in the boundary never was ours to reap, or escaped into a PID namespace.

@@ -6,6 +6,8 @@ use std::io::{self, Read};
 
 use rustix::process::{Pid, geteuid, getpid};
 
+use crate::voice::in_words;
+
 /// What /proc/PID/stat says of a process, proc_pid_stat(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -160,7 +162,7 @@ pub fn check_trustworthy() -> Result<(), String> {
         );
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo")
-        .map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
+        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
     if hides_processes(&mounts) && !geteuid().is_root() {
         return Err("/proc hides other users' processes (hidepid); mount it without".into());
     }

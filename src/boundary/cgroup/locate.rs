@@ -7,6 +7,8 @@ use std::path::Path;
 
 use rustix::fs::statfs;
 
+use crate::voice::in_words;
+
 /// `CGROUP2_SUPER_MAGIC` of linux/magic.h.
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
@@ -18,8 +20,8 @@ const USUAL_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// # Errors
 /// Why it has none that can be reached.
 pub(super) fn own_cgroup() -> Result<String, String> {
-    let text =
-        fs::read_to_string("/proc/self/cgroup").map_err(|error| format!("cannot read /proc/self/cgroup: {error}"))?;
+    let text = fs::read_to_string("/proc/self/cgroup")
+        .map_err(|error| format!("cannot read /proc/self/cgroup: {}", in_words(&error)))?;
     let path = own_path(&text).ok_or("this kernel has no cgroup v2")?;
     let found = USUAL_MOUNTS
         .into_iter()
@@ -29,8 +31,8 @@ pub(super) fn own_cgroup() -> Result<String, String> {
     if let Some(directory) = found {
         return Ok(directory);
     }
-    let mounts =
-        fs::read("/proc/self/mountinfo").map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
+    let mounts = fs::read("/proc/self/mountinfo")
+        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
     find_in(&mounts, path).ok_or_else(|| format!("no mounted cgroup v2 file system shows our cgroup {path}"))
 }
 

@@ -1,0 +1,75 @@
+# treekill-run: `make` builds, `make test` checks everything, `sudo make install` installs.
+# `make help` lists the targets. PREFIX (/usr/local) and DESTDIR say where to install;
+# CARGO_TARGET_DIR says where to build.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+INSTALL ?= install
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+BIN := $(TARGET_DIR)/release/treekill-run
+STATIC_BIN := $(TARGET_DIR)/static/treekill-run
+
+BINDIR := $(DESTDIR)$(PREFIX)/bin
+MANDIR := $(DESTDIR)$(PREFIX)/share/man/man1
+BASHDIR := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+
+.DEFAULT_GOAL := build
+.PHONY: build static test chaos demo bench install uninstall man completions docs \
+	test-kernel-5.10 clean help
+
+build: ## build the release binary, target/release/treekill-run
+	$(CARGO) build --release
+
+static: ## build a binary that needs no shared library, target/static/treekill-run
+	host=$$(rustc -vV | sed -n 's/^host: //p') && \
+	RUSTFLAGS='-C target-feature=+crt-static' \
+		$(CARGO) build --release --target "$$host" --target-dir '$(TARGET_DIR)/static' && \
+	cp "$(TARGET_DIR)/static/$$host/release/treekill-run" '$(STATIC_BIN)'
+
+test: ## formatting, lints, docs, every test as this user and, when root, as an ordinary user
+	tests/run-tests
+
+chaos: ## ten thousand random process trees
+	TREEKILL_CHAOS_TREES=$${TREEKILL_CHAOS_TREES:-10000} \
+		$(CARGO) test --release --test chaos -- --nocapture
+
+demo: build ## a daemon that timeout(1) leaves alive and treekill-run does not
+	tests/demo.sh '$(BIN)'
+
+bench: build ## the cost of a run, as ratios to GNU timeout and to no wrapper at all
+	tests/bench.sh '$(BIN)'
+
+# Installing needs no cargo when the binary is there, so `make && sudo make install` works.
+install: $(BIN) ## install binary, manual and completions below PREFIX
+	$(INSTALL) -D -m 755 '$(BIN)' '$(BINDIR)/treekill-run'
+	$(INSTALL) -D -m 644 man/treekill-run.1 '$(MANDIR)/treekill-run.1'
+	$(INSTALL) -D -m 644 completions/treekill-run.bash '$(BASHDIR)/treekill-run'
+	$(INSTALL) -D -m 644 completions/_treekill-run '$(ZSHDIR)/_treekill-run'
+	$(INSTALL) -D -m 644 completions/treekill-run.fish '$(FISHDIR)/treekill-run.fish'
+
+$(BIN):
+	$(CARGO) build --release
+
+uninstall: ## remove what install put there
+	rm -f '$(BINDIR)/treekill-run' '$(MANDIR)/treekill-run.1' '$(BASHDIR)/treekill-run' \
+		'$(ZSHDIR)/_treekill-run' '$(FISHDIR)/treekill-run.fish'
+
+man completions: ## generate them again from the command line's definition
+	$(CARGO) run --quiet --example generate -- $@
+
+docs: ## generate manual, completions and the tables of README.md again
+	$(CARGO) run --quiet --example generate
+
+test-kernel-5.10: ## the integration tests on Linux 5.10 in QEMU (root, Debian host)
+	tests/lab/test-kernel 5.10
+
+clean: ## remove what was built
+	$(CARGO) clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9.-]*\)\( [a-z]*\)\{0,1\}:.*## \(.*\)/\1\2|\3/p' $(MAKEFILE_LIST) | \
+		awk -F'|' '{ printf "  %-18s %s\n", $$1, $$2 }'

@@ -1,0 +1,69 @@
+//! Leaves whose owners are dead: every run that has a leaf looks for those of its user beside its own.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Dir, FlockOperation, Mode, flock, fstat, openat};
+use rustix::process::geteuid;
+
+use super::super::Occupancy;
+use super::{DIRECTORY, GUARDED, UNGUARDED, kill, kill_members, locate, remove};
+
+/// Ownerless leaves that could not be removed yet.
+#[derive(Default)]
+pub struct Ownerless {
+    parent: Option<OwnedFd>,
+    leaves: Vec<(CString, OwnedFd)>,
+}
+
+/// Kills and removes the leaves of this user beside our own that nobody owns any more. It never waits: what still dies
+/// is tried once more by `Ownerless::retry`, then left to the next run.
+pub fn remove_ownerless() -> Ownerless {
+    find_ownerless().unwrap_or_default()
+}
+
+fn find_ownerless() -> io::Result<Ownerless> {
+    let place = locate::own_cgroup().map_err(io::Error::other)?;
+    let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty())?;
+    let mut leaves = vec![];
+    for entry in Dir::read_from(&parent)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_guarded = name.to_bytes().starts_with(GUARDED.as_bytes());
+        if !is_guarded && !name.to_bytes().starts_with(UNGUARDED.as_bytes()) {
+            continue;
+        }
+        let Ok(directory) = openat(&parent, name, DIRECTORY, Mode::empty()) else { continue };
+        // Only our own: another user's leaf with our prefix is none of our business, and root's is not a user's to kill.
+        if fstat(&directory)?.st_uid != geteuid().as_raw()
+            || flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err()
+        {
+            continue;
+        }
+        if is_guarded {
+            let _ = kill(&directory);
+        }
+        let mut is_removed = matches!(remove(&parent, name, &directory), Ok(Occupancy::Empty));
+        if !is_removed && is_guarded {
+            // Kernels before 5.14 have no cgroup.kill, and it passes over processes whose first thread has ended.
+            let _ = kill_members(&directory);
+            is_removed = matches!(remove(&parent, name, &directory), Ok(Occupancy::Empty));
+        }
+        if !is_removed {
+            leaves.push((name.to_owned(), directory));
+        }
+    }
+    Ok(Ownerless { parent: Some(parent), leaves })
+}
+
+impl Ownerless {
+    /// Tries once more to remove them.
+    pub fn retry(&self) {
+        let Some(parent) = &self.parent else { return };
+        for (name, directory) in &self.leaves {
+            // What still lives is the next run's.
+            let _ = remove(parent, name, directory);
+        }
+    }
+}

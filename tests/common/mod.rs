@@ -1,0 +1,99 @@
+//! The harness: runs treekill-run on a tree and observes that tree's death.
+//!
+//! Every process of a run inherits one pipe, the tether, as descriptor 9. A process says what it does by a line
+//! there, and its end-of-file says that the whole tree, the keeper and the front are dead: nothing here sleeps to
+//! pace a test. The wrapper runs in a cgroup of the test's own, the nest, where one can be had: whatever a failing
+//! test leaves is killed with it, and leaves that were not removed are seen.
+#![allow(dead_code, unused_imports, unused_macros, reason = "every test binary uses its own part of the harness")]
+
+pub(crate) mod cgroups;
+pub(crate) mod kin;
+pub(crate) mod needs;
+pub(crate) mod nest;
+pub(crate) mod run;
+pub(crate) mod running;
+pub(crate) mod scratch;
+pub(crate) mod sys;
+pub(crate) mod tether;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(crate) use nest::Nest;
+pub(crate) use run::Run;
+pub(crate) use running::{Ended, Running};
+pub(crate) use scratch::Scratch;
+
+/// Only fails a test, never paces one: two busy cores reach it only when something hangs.
+pub(crate) const BOUND: Duration = Duration::from_secs(30);
+
+/// The ordinary user of the tests.
+pub(crate) const USER: u32 = 1999;
+
+/// The descriptor of the tether in every process of a run.
+pub(crate) const TETHER: i32 = 9;
+
+/// The environment variable that holds the mark of a run.
+pub(crate) const MARK: &str = "TREEKILL_TEST_MARK";
+
+/// What holds the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// A cgroup v2 leaf.
+    Cgroup,
+    /// Ancestry alone.
+    Subreaper,
+    /// What the program takes by itself.
+    Auto,
+}
+
+impl Backend {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Backend::Cgroup => "cgroup",
+            Backend::Subreaper => "subreaper",
+            Backend::Auto => "auto",
+        }
+    }
+}
+
+/// The program under test.
+pub(crate) fn wrapper() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_treekill-run"))
+}
+
+/// The project's own test program, which cargo builds beside the one under test.
+pub(crate) fn fixture() -> PathBuf {
+    wrapper().with_file_name("examples").join("fixture")
+}
+
+/// A string that no other run has.
+pub(crate) fn unique() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    format!("{}-{random:016x}", std::process::id())
+}
+
+/// Makes tests of functions that take a backend: each runs on the cgroup and on the subreaper backend. The functions
+/// are named, `both_backends! { one another }`, or written out, `both_backends! { fn name(backend) { ... } }`.
+macro_rules! both_backends {
+    ($($(#[$meta:meta])* fn $name:ident($backend:ident) $body:block)+) => {
+        $($(#[$meta])* fn $name($backend: $crate::common::Backend) $body)+
+        $crate::common::both_backends! { $($name)+ }
+    };
+    ($($name:ident)+) => { $(
+        mod $name {
+            #[test]
+            fn cgroup() {
+                $crate::common::needs::require!("cgroup");
+                super::$name($crate::common::Backend::Cgroup);
+            }
+
+            #[test]
+            fn subreaper() {
+                super::$name($crate::common::Backend::Subreaper);
+            }
+        }
+    )+ };
+}
+pub(crate) use both_backends;

@@ -1,0 +1,133 @@
+//! What tests need of the machine. A test that lacks something says so and is counted as skipped; with
+//! `TREEKILL_TEST_REQUIRE=cgroup,root,...` naming the need, the skip is a failure.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use super::{Nest, USER, sys};
+
+/// Returns from the test, as skipped, unless the machine has each of these.
+macro_rules! require {
+    ($($need:expr),+ $(,)?) => {
+        $(if !$crate::common::needs::has($need) {
+            return;
+        })+
+    };
+}
+pub(crate) use require;
+
+/// Whether the machine has it; if not, the skip is recorded, or fails the test if it was required.
+pub(crate) fn has(need: &str) -> bool {
+    match look(need) {
+        Ok(()) => true,
+        Err(why) => {
+            skip(need, &why);
+            false
+        }
+    }
+}
+
+/// Records that the current test is skipped for lack of `need`.
+pub(crate) fn skip(need: &str, why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let required = std::env::var("TREEKILL_TEST_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|word| word == need),
+        "{test} needs {need}, which TREEKILL_TEST_REQUIRE names: {why}"
+    );
+    let line = format!("SKIP {test}: {need}: {why}\n");
+    eprint!("{line}");
+    if let Some(list) = std::env::var_os("TREEKILL_TEST_SKIPS") {
+        let file = OpenOptions::new().append(true).create(true).open(list);
+        // One write a line, so that parallel tests do not mix theirs.
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn look(need: &str) -> Result<(), String> {
+    match need {
+        "root" if is_root() => Ok(()),
+        "root" => Err("the tests run as an ordinary user".into()),
+        "unprivileged" if !is_root() => Ok(()),
+        "unprivileged" => Err("the tests run as root".into()),
+        "cgroup" => {
+            static HAS: OnceLock<Result<(), String>> = OnceLock::new();
+            HAS.get_or_init(can_fill_a_cgroup).clone()
+        }
+        "user" => {
+            static HAS: OnceLock<Result<(), String>> = OnceLock::new();
+            HAS.get_or_init(can_run_as_another_user).clone()
+        }
+        // A cgroup subtree handed to an ordinary user.
+        "delegation" => look("user").and_then(|()| look("cgroup")),
+        "seccomp" => {
+            static HAS: OnceLock<Result<(), String>> = OnceLock::new();
+            HAS.get_or_init(|| runs(Command::new("true"), || sys::refuse_clone3(38))).clone()
+        }
+        "pidns" => {
+            static HAS: OnceLock<Result<(), String>> = OnceLock::new();
+            HAS.get_or_init(|| runs(unshare("--mount-proc", &["true"]), || Ok(()))).clone()
+        }
+        "mountns" => {
+            static HAS: OnceLock<Result<(), String>> = OnceLock::new();
+            HAS.get_or_init(|| runs(unshare("--mount", &["true"]), || Ok(()))).clone()
+        }
+        program => runs_program(program),
+    }
+}
+
+/// unshare(1) with new user and PID namespaces as far as the caller needs them.
+pub(crate) fn unshare(option: &str, words: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args([option, "--pid", "--fork", "--kill-child"]).args(words);
+    command
+}
+
+fn runs_program(program: &str) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+        return Ok(());
+    }
+    Err(format!("there is no {program} here"))
+}
+
+/// Whether this succeeds with `setup` in its child.
+fn runs(
+    mut command: Command,
+    setup: impl FnMut() -> std::io::Result<()> + Send + Sync + 'static,
+) -> Result<(), String> {
+    sys::before_exec(&mut command, setup);
+    let _forking = sys::forking();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+fn can_fill_a_cgroup() -> Result<(), String> {
+    let nest = Nest::new().ok_or("no cgroup can be made beside the tests' own")?;
+    let mut command = Command::new("true");
+    nest.receive(&mut command);
+    runs(command, || Ok(()))
+}
+
+fn can_run_as_another_user() -> Result<(), String> {
+    look("root")?;
+    let mut command = Command::new(super::wrapper());
+    command.arg("--version").current_dir("/");
+    runs(command, || sys::become_user(USER))?;
+    let mut command = Command::new(super::fixture());
+    command.args(["exit", "0"]).current_dir("/");
+    runs(command, || sys::become_user(USER))
+}

@@ -1,0 +1,278 @@
+//! The documentation says what the program does: generated files equal what is generated now, the README's examples
+//! give the output that stands below them, and its targets exist.
+
+#[path = "generate/render.rs"]
+mod render;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
+
+use treekill_run::cli;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("the checkout has it")
+}
+
+fn is_as_generated(kind: &str) {
+    for page in render::pages(kind, root()).expect("the templates are sound") {
+        assert!(
+            read(page.path) == page.text,
+            "{} is not what the command line's definition gives now; run `make docs`",
+            page.path
+        );
+    }
+}
+
+#[test]
+fn the_manual_is_as_generated() {
+    is_as_generated("man");
+}
+
+#[test]
+fn the_completions_are_as_generated() {
+    is_as_generated("completions");
+}
+
+#[test]
+fn the_readme_has_the_options_and_exit_statuses_of_the_program() {
+    is_as_generated("readme");
+}
+
+#[test]
+fn every_option_is_in_the_manual_and_in_each_completion() {
+    let manual = read("man/treekill-run.1").replace("\\-", "-");
+    let scripts = ["treekill-run.bash", "_treekill-run", "treekill-run.fish"];
+    for option in cli::command().get_arguments().filter_map(clap::Arg::get_long) {
+        assert!(manual.contains(&format!("--{option}")), "the manual lacks --{option}");
+        for script in scripts {
+            let text = read(&format!("completions/{script}"));
+            assert!(text.contains(option), "{script} lacks --{option}");
+        }
+    }
+}
+
+#[test]
+fn the_help_ends_with_the_exit_table() {
+    let output = program().arg("--help").output().expect("the program starts");
+    let help = String::from_utf8_lossy(&output.stdout);
+    let (_, table) = help.split_once("Exit status:\n").expect("the help has the table");
+    let shown: Vec<&str> = table.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let rows: Vec<&str> = treekill_run::outcome::EXIT_TABLE.iter().map(|row| row.status).collect();
+    assert_eq!(shown, rows);
+}
+
+#[test]
+fn readme_and_manual_name_every_field_of_the_report() {
+    let session = Session::new();
+    let file = session.directory.join("run.json");
+    let status = program().arg("--report").arg(&file).arg("true").status().expect("the program starts");
+    assert!(status.success(), "{status}");
+    let text = fs::read_to_string(&file).expect("there is a report");
+    let report: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).expect("it is an object");
+    let readme = read("README.md");
+    let (_, table) = readme.split_once("\n## Report\n").expect("README.md has the section");
+    let manual = read("man/treekill-run.1");
+    let (_, section) = manual.split_once("\n.SH REPORT\n").expect("the manual has the section");
+    for field in report.keys() {
+        assert!(table.contains(&format!("`{field}`")), "README.md lacks {field}");
+        let is_named = section.lines().any(|line| line.starts_with(".B") && line.contains(field.as_str()));
+        assert!(is_named, "the manual lacks {field}");
+    }
+}
+
+#[test]
+fn every_example_of_the_readme_gives_the_output_that_stands_below_it() {
+    let examples = blocks(&read("README.md"), "console");
+    assert!(!examples.is_empty(), "README.md has no console block");
+    for block in examples {
+        let steps = steps(&block);
+        let session = Session::new();
+        let shown = session.run(&steps);
+        for (step, output) in steps.iter().zip(shown) {
+            assert!(
+                is_match(&step.output, &output),
+                "$ {}\nREADME.md says:\n{}\nbut it was:\n{output}",
+                step.command,
+                step.output
+            );
+        }
+    }
+}
+
+#[test]
+fn every_target_that_the_readme_names_exists() {
+    let readme = read("README.md");
+    let lines: Vec<String> = blocks(&readme, "sh").iter().flat_map(|block| block.lines()).map(str::to_owned).collect();
+    assert!(!lines.is_empty(), "README.md has no sh block");
+    let inline = readme.split('`').filter(|text| text.starts_with("make ") && !text.contains('\n')).map(str::to_owned);
+    for line in lines.into_iter().chain(inline) {
+        let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "sudo").collect();
+        assert_eq!(words[0], "make", "README.md's sh blocks are for make, which tests/run-tests runs: {line}");
+        let output = Command::new("make")
+            .arg("--dry-run")
+            .args(&words[1..])
+            .current_dir(root())
+            .output()
+            .expect("the tests are started by make");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn the_completions_are_scripts_of_their_shells() {
+    for (shell, script) in [("bash", "treekill-run.bash"), ("zsh", "_treekill-run"), ("fish", "treekill-run.fish")] {
+        // Only bash is everywhere; the two others are looked at where they are.
+        let path = root().join("completions").join(script);
+        match Command::new(shell).arg("-n").arg(path).output() {
+            Ok(output) => assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr)),
+            Err(_) => assert_ne!(shell, "bash"),
+        }
+    }
+}
+
+#[test]
+fn the_manual_is_clean_roff() {
+    // mandoc(1) is looked for where it is installed.
+    if let Ok(output) = Command::new("mandoc").arg("-Tlint").arg(root().join("man/treekill-run.1")).output() {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn the_bash_completion_tells_our_options_from_the_commands() {
+    for (line, expected) in [
+        ("treekill-run -q --preserve", "--preserve-status"),
+        ("treekill-run --signal-to gr", "group"),
+        ("treekill-run -t 5 make --preserve", ""),
+        ("treekill-run -- --preserve", ""),
+    ] {
+        let script = r#"
+            source completions/treekill-run.bash
+            COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+            _treekill_run_or_command treekill-run "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            echo "${COMPREPLY[*]}""#;
+        let output = Command::new("bash").args(["--norc", "-c", script, "bash", line]).current_dir(root()).output();
+        let output = output.expect("there is bash");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{line}");
+    }
+}
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_treekill-run"))
+}
+
+/// The fenced blocks of this language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let mut blocks = vec![];
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once(&format!("\n```{language}\n")) {
+        let (block, tail) = after.split_once("\n```").expect("the block ends");
+        blocks.push(format!("{block}\n"));
+        rest = tail;
+    }
+    blocks
+}
+
+/// A command of a console block and the lines that stand below it.
+struct Step {
+    command: String,
+    output: String,
+}
+
+fn steps(block: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = vec![];
+    for line in block.lines() {
+        match (line.strip_prefix("$ "), steps.last_mut()) {
+            (Some(command), _) => steps.push(Step { command: command.to_owned(), output: String::new() }),
+            (None, Some(step)) => writeln!(step.output, "{line}").expect("a String takes everything"),
+            (None, None) => panic!("a console block starts with a command, not with {line}"),
+        }
+    }
+    steps
+}
+
+/// Whether the texts are alike, but for numbers in parentheses: pids.
+fn is_match(expected: &str, shown: &str) -> bool {
+    without_pids(expected) == without_pids(shown)
+}
+
+fn without_pids(text: &str) -> String {
+    let mut pieces = text.split('(');
+    let mut result = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        result.push('(');
+        result.push_str(piece.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    result
+}
+
+/// A directory with what the README's examples use.
+struct Session {
+    directory: PathBuf,
+}
+
+/// Printed between the commands of a session, with the status kept for `$?`.
+const SEPARATOR: &str = "@@ next @@";
+
+impl Session {
+    fn new() -> Session {
+        let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        let directory = env::temp_dir().join(format!("treekill-readme-{random:016x}"));
+        fs::create_dir(&directory).expect("the temporary directory can be written");
+        let session = Session { directory };
+        session.file("Makefile", "test:\n\t@echo 1 test passed\n", 0o644);
+        session.file("job", "#!/bin/sh\n", 0o755);
+        session
+    }
+
+    fn file(&self, name: &str, text: &str, mode: u32) {
+        let path = self.directory.join(name);
+        fs::write(&path, text).expect("the directory is ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("the file is ours");
+    }
+
+    /// Runs the commands in one shell and gives what each printed.
+    fn run(&self, steps: &[Step]) -> Vec<String> {
+        let mut script = String::from("exec 2>&1\n");
+        for step in steps {
+            let again = format!("status=$?; echo '{SEPARATOR}'; (exit $status)");
+            writeln!(script, "{}\n{again}", step.command).expect("a String takes everything");
+        }
+        self.shell(&script);
+        let text = fs::read_to_string(self.directory.join("shown")).expect("the shell's output is text");
+        let shown: Vec<String> = text.split(&format!("{SEPARATOR}\n")).map(str::to_owned).collect();
+        assert_eq!(shown.len(), steps.len() + 1, "the shell ended early: {text}");
+        shown
+    }
+
+    /// The output goes to a file: a process that an example leaves alive must not hold the test up.
+    fn shell(&self, script: &str) {
+        let binary = Path::new(env!("CARGO_BIN_EXE_treekill-run"));
+        let inherited = env::var_os("PATH").unwrap_or_default();
+        let folders = binary.parent().into_iter().map(Path::to_owned).chain(env::split_paths(&inherited));
+        Command::new("timeout")
+            .args(["60", "bash", "-c", script])
+            .current_dir(&self.directory)
+            .env("PATH", env::join_paths(folders).expect("PATH came from one"))
+            .env_remove("MAKEFLAGS")
+            .env_remove("MAKELEVEL")
+            .stdin(Stdio::null())
+            .stdout(File::create(self.directory.join("shown")).expect("the directory is ours"))
+            .status()
+            .expect("there are timeout and bash");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}

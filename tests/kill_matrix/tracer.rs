@@ -1,0 +1,128 @@
+//! A small tracer, ptrace(2): it holds one process of a run at a system call of the test's choice.
+//!
+//! A tracer is a thread, and the wrapper's tracer is the thread that started it. One process is traced at a time:
+//! each is let go of as soon as the one that is wanted is born.
+
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+
+/// Makes the calling process traced by its parent from its next exec on.
+pub(crate) fn be_traced() -> std::io::Result<()> {
+    ptrace::traceme()?;
+    Ok(())
+}
+
+/// A process that stands still.
+#[derive(Debug)]
+pub(crate) struct Traced {
+    /// The front and its line of children down to this process.
+    lineage: Vec<Pid>,
+}
+
+/// What a traced process came to.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    SystemCall,
+    Exec,
+    Birth(Pid),
+    Ended,
+}
+
+impl Traced {
+    /// Follows the wrapper, which was started with `be_traced`, from its `execs`th exec on to the process that many
+    /// generations below it, and stops that at its birth; `None` if the run ended without one.
+    pub(crate) fn follow(front: u32, execs: usize, generations: usize) -> Option<Traced> {
+        let front = Pid::from_raw(front.cast_signed());
+        let mut traced = Traced { lineage: vec![front] };
+        // The stop that the first exec makes, before there are options.
+        wait_for_stop(front)?;
+        traced.set(Options::PTRACE_O_TRACEEXEC);
+        for _ in 1..execs {
+            while traced.go_on(ptrace::cont)? != Stop::Exec {}
+        }
+        let births = Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK | Options::PTRACE_O_TRACECLONE;
+        for _ in 0..generations {
+            traced.set(births);
+            let child = loop {
+                match traced.go_on(ptrace::cont)? {
+                    Stop::Birth(child) => break child,
+                    Stop::Ended => return None,
+                    Stop::SystemCall | Stop::Exec => {}
+                }
+            };
+            // A child begins with a stop of its own. It is traced because its parent is, so that comes first.
+            wait_for_stop(child)?;
+            let _ = ptrace::detach(traced.pid(), None);
+            traced.lineage.push(child);
+        }
+        traced.set(Options::PTRACE_O_TRACEEXEC);
+        Some(traced)
+    }
+
+    /// The PIDs of the front and its line of children down to this process.
+    pub(crate) fn lineage(&self) -> Vec<u32> {
+        self.lineage.iter().map(|pid| pid.as_raw().cast_unsigned()).collect()
+    }
+
+    fn pid(&self) -> Pid {
+        *self.lineage.last().expect("a lineage begins with the front")
+    }
+
+    /// Lets it run to its `stops`th beginning or end of a system call. The count that was reached is smaller if it
+    /// called exec or ended before.
+    pub(crate) fn advance(&mut self, stops: usize) -> usize {
+        for count in 0..stops {
+            if self.go_on(ptrace::syscall) != Some(Stop::SystemCall) {
+                return count;
+            }
+        }
+        stops
+    }
+
+    /// Ends the tracing, whether it was killed or not.
+    pub(crate) fn let_go(self) {
+        // One that was killed cannot be let go of; its parent learns of the death when its tracer has reaped it. Our own
+        // child is left to the harness.
+        if ptrace::detach(self.pid(), None).is_err() && self.lineage.len() > 1 {
+            let _ = waitpid(self.pid(), Some(WaitPidFlag::__WALL));
+        }
+    }
+
+    fn set(&self, options: Options) {
+        // A tracer that dies takes its process with it.
+        let always = Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACESYSGOOD;
+        // Fails only if the process was killed, which the next stop tells.
+        let _ = ptrace::setoptions(self.pid(), options | always);
+    }
+
+    /// Lets it run to its next stop, delivering what is sent to it.
+    fn go_on(&mut self, resume: fn(Pid, Option<Signal>) -> nix::Result<()>) -> Option<Stop> {
+        let mut signal = None;
+        loop {
+            resume(self.pid(), signal).ok()?;
+            match wait_for_stop(self.pid()) {
+                None => return Some(Stop::Ended),
+                Some(WaitStatus::Stopped(_, got)) => signal = Some(got),
+                Some(WaitStatus::PtraceSyscall(_)) => return Some(Stop::SystemCall),
+                Some(WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC)) => return Some(Stop::Exec),
+                Some(WaitStatus::PtraceEvent(pid, _, _)) => {
+                    let child = libc::pid_t::try_from(ptrace::getevent(pid).ok()?).ok()?;
+                    return Some(Stop::Birth(Pid::from_raw(child)));
+                }
+                Some(other) => panic!("a traced process cannot be {other:?}"),
+            }
+        }
+    }
+}
+
+/// Waits for the next stop; `None` if the process ends instead. It is not reaped: the front is the harness's to reap.
+fn wait_for_stop(pid: Pid) -> Option<WaitStatus> {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
+    match waitid(Id::Pid(pid), look).ok()? {
+        WaitStatus::Exited(..) | WaitStatus::Signaled(..) => None,
+        _ => waitpid(pid, Some(WaitPidFlag::__WALL)).ok(),
+    }
+}

@@ -1,0 +1,336 @@
+//! Job control: Ctrl-Z, fg and bg, the clock of a stopped job, background jobs, and who reads the terminal from there.
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::common::running::{is_dead, open_process, state_of};
+use crate::common::{BOUND, Backend, both_backends, needs};
+use crate::pty::{CTRL_C, CTRL_D, CTRL_Z, Shell};
+
+/// What bash shows of a job that SIGTSTP stopped.
+const STOPPED: i32 = 128 + 20;
+
+both_backends! {
+    ctrl_z_gives_the_prompt_back_and_fg_goes_on
+    ctrl_z_and_bg_go_on_in_the_background
+    ctrl_z_and_fg_many_times
+    ctrl_z_stops_a_script_around_the_command
+    ctrl_z_stops_a_pipeline
+    ctrl_z_reaches_a_command_that_handles_it
+    the_clock_stands_still_while_the_job_is_stopped
+    under_gnu_the_clock_runs_while_the_job_is_stopped
+    a_command_stopped_by_sigstop_does_not_stop_the_clock
+    a_stopped_job_can_be_ended
+    a_stopped_job_whose_wrapper_is_killed_leaves_nothing
+    a_background_job_runs_and_is_waited_for
+    a_background_job_writes_to_the_terminal
+    ctrl_c_at_the_prompt_does_not_touch_a_background_job
+    a_background_job_ends_at_its_limit_and_leaves_the_terminal_alone
+    a_background_command_that_reads_the_terminal_stops_its_job
+    a_background_command_that_sets_the_terminal_stops_its_job
+    a_storm_of_stops_ends_with_the_job
+    a_background_command_that_ignores_the_stop_goes_on
+    under_gnu_a_job_that_reads_from_the_background_ends_at_its_limit
+    two_jobs_take_turns
+}
+
+fn ctrl_z_gives_the_prompt_back_and_fg_goes_on(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK $FX on CONT [ say cont ] on USR1 [ exit 42 ] say ready hang");
+    let command = shell.expect("ready");
+    let wrapper = shell.foreground_leader();
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    assert!(shell.has_terminal());
+    assert_eq!(state_of(&command), Some('T'));
+    shell.command("jobs");
+    shell.sees("Stopped");
+    shell.ends_with(0);
+    shell.command("fg");
+    shell.expect("cont");
+    pidfd_send_signal(&wrapper, Signal::USR1).expect("the wrapper is there");
+    shell.ends_with(42);
+    assert!(shell.has_terminal());
+    shell.leave();
+}
+
+fn ctrl_z_and_bg_go_on_in_the_background(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK $FX on CONT [ say cont ] on USR1 [ exit 42 ] say ready hang");
+    shell.expect("ready");
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    shell.does("bg", 0);
+    shell.expect("cont");
+    assert!(shell.has_terminal());
+    shell.command("jobs");
+    shell.sees("Running");
+    shell.ends_with(0);
+    shell.does("kill -USR1 %1; wait %1", 42);
+    shell.leave();
+}
+
+fn ctrl_z_and_fg_many_times(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -t 60 $FX on CONT [ say cont ] on TERM [ exit 3 ] say ready hang");
+    shell.expect("ready");
+    for round in 0..10 {
+        shell.key(CTRL_Z);
+        shell.ends_with(STOPPED);
+        shell.command("fg");
+        shell.expect("cont");
+        assert!(!shell.has_terminal(), "round {round}");
+    }
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    shell.does("kill %1; wait %1", 3);
+    shell.leave();
+}
+
+fn ctrl_z_stops_a_script_around_the_command(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("bash -c '$TK $FX on CONT [ say cont ] say ready read say gone-on; $FX say after exit 7'");
+    shell.expect("ready");
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    shell.resumes("fg", "say gone-on");
+    // It has read what was typed, or it would not have gone on.
+    shell.command("a line");
+    shell.expect("gone-on");
+    shell.expect("after");
+    shell.ends_with(7);
+    shell.leave();
+}
+
+fn ctrl_z_stops_a_pipeline(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("cat | $TK $FX say ready read exit 4");
+    shell.expect("ready");
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    shell.resumes("fg", "exit 4");
+    shell.command("a line");
+    shell.key(CTRL_D);
+    shell.ends_with(4);
+    shell.leave();
+}
+
+/// Editors tidy the screen up first, then stop their whole group as the terminal would have.
+fn ctrl_z_reaches_a_command_that_handles_it(backend: Backend) {
+    needs::require!("python3");
+    let mut shell = Shell::new(backend);
+    shell.scratch.file("editor.py", EDITOR.as_bytes(), 0o644);
+    shell.command("$TK -t 60 python3 editor.py");
+    shell.expect("ready");
+    for _ in 0..3 {
+        shell.key(CTRL_Z);
+        shell.ends_with(STOPPED);
+        shell.resumes("fg", "editor.py");
+        shell.expect("resumed");
+    }
+    shell.command("quit");
+    shell.ends_with(7);
+    shell.leave().said("tidied", 3);
+}
+
+const EDITOR: &str = r#"
+import os, signal, sys
+def stop(*_):
+    os.write(9, b"tidied 1\n")
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(0, signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, stop)
+    os.write(9, b"resumed 1\n")
+signal.signal(signal.SIGTSTP, stop)
+os.write(9, b"ready 1\n")
+sys.stdin.readline()
+os._exit(7)
+"#;
+
+/// The limit passes while the job is stopped; a second wrapper with a longer one tells when.
+fn the_clock_stands_still_while_the_job_is_stopped(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -t 2 $FX on TERM [ say term exit 1 ] say ready hang");
+    shell.expect("ready");
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    shell.does("$TK -t 2500ms $FX say clock hang", 124);
+    shell.command("jobs");
+    shell.sees("Stopped");
+    shell.ends_with(0);
+    shell.command("$FX say resumed; fg");
+    shell.expect("resumed");
+    shell.expect("term");
+    shell.ends_with(124);
+    let ended = shell.leave();
+    let at = |word: &str| ended.lines.iter().position(|line| line.starts_with(word));
+    assert!(at("term") > at("resumed"), "{ended}");
+}
+
+fn under_gnu_the_clock_runs_while_the_job_is_stopped(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TG 2 $FX on TERM [ say term exit 1 ] say ready hang");
+    shell.expect("ready");
+    let wrapper = shell.foreground_leader();
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    shell.expect("term");
+    assert!(is_dead(wrapper, BOUND));
+    shell.does("wait %1", 124);
+    shell.leave();
+}
+
+/// Only what the terminal stops stops the clock: a tree that stops itself can't escape its limit.
+fn a_command_stopped_by_sigstop_does_not_stop_the_clock(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.does("$TK -t 500ms $FX on TERM [ say term exit 1 ] kill self STOP hang", 124);
+    shell.leave().said("term", 1);
+}
+
+fn a_stopped_job_can_be_ended(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -k 60 $FX daemon [ say daemon hang ] say ready hang");
+    shell.expect("daemon");
+    shell.expect("ready");
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    shell.does("kill %1; wait %1", 143);
+    shell.leave();
+}
+
+fn a_stopped_job_whose_wrapper_is_killed_leaves_nothing(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -k 60 $FX fork [ setsid say member hang ] say ready hang");
+    let member = shell.expect_process("member");
+    let command = shell.expect_process("ready");
+    let wrapper = shell.foreground_leader();
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    pidfd_send_signal(wrapper, Signal::KILL).expect("it is stopped");
+    assert!(is_dead(member, BOUND) && is_dead(command, BOUND), "the tree lives on");
+    shell.does("wait %1", 137);
+    shell.leave();
+}
+
+fn a_background_job_runs_and_is_waited_for(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.does("$TK -t 60 $FX on USR1 [ exit 42 ] say ready hang &", 0);
+    shell.expect("ready");
+    assert!(shell.has_terminal());
+    shell.command("jobs");
+    shell.sees("Running");
+    shell.ends_with(0);
+    shell.does("kill -USR1 %1; wait %1", 42);
+    shell.does("$TK $FX exit 9 & wait $!", 9);
+    shell.leave();
+}
+
+fn a_background_job_writes_to_the_terminal(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK bash -c 'echo some$((40 + 2))words' & wait $!");
+    shell.sees("some42words");
+    shell.ends_with(0);
+    // Where writing stops a job, it is stopped as it would be without us.
+    shell.does("stty tostop", 0);
+    shell.notices("$TK bash -c 'echo other$((40 + 2))words' &", "Stopped");
+    shell.command("fg");
+    shell.sees("other42words");
+    shell.ends_with(0);
+    shell.leave();
+}
+
+fn ctrl_c_at_the_prompt_does_not_touch_a_background_job(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.does("$TK $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang &", 0);
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    shell.does("kill -USR1 %1; wait %1", 42);
+    shell.leave().said("int", 0);
+}
+
+fn a_background_job_ends_at_its_limit_and_leaves_the_terminal_alone(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.does("$TK -t 300ms -k 200ms $FX ignore TERM say ready hang & echo wrapper $! >&9", 0);
+    let job = shell.expect("wrapper").parse().ok().and_then(open_process);
+    shell.command("bash -c 'stty -echo; $FX say other read; stty echo'");
+    shell.expect("other");
+    let other = shell.foreground();
+    assert!(job.is_none_or(|job| is_dead(job, BOUND)));
+    assert_eq!(shell.foreground(), other, "the terminal was stolen");
+    assert!(!shell.echoes(), "the modes of another job were changed");
+    shell.command("");
+    shell.ends_with(0);
+    shell.does("wait %1", 137);
+    shell.leave();
+}
+
+/// The stop is the command's; the job has to look stopped to the shell, too, and its clock stands still.
+fn a_background_command_that_reads_the_terminal_stops_its_job(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.notices("$TK -t 2 $FX on TERM [ say term ] say ready read exit 5 &", "Stopped");
+    assert!(shell.has_terminal());
+    shell.does("$TK -t 2500ms $FX hang", 124);
+    shell.resumes("fg", "exit 5");
+    shell.command("a line");
+    shell.ends_with(5);
+    shell.leave().said("term", 0);
+}
+
+fn a_background_command_that_sets_the_terminal_stops_its_job(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.notices("$TK stty erase @ &", "Stopped");
+    assert!(shell.has_terminal());
+    shell.does("fg", 0);
+    shell.leave();
+}
+
+/// Whenever it is continued in the background it reads again and is stopped again.
+fn a_storm_of_stops_ends_with_the_job(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.notices("$TK -t 60 -k 60 $FX fork [ read ] fork [ read ] read exit 5 &", "Stopped");
+    for _ in 0..10 {
+        shell.notices("kill -CONT %1", "Stopped");
+        assert!(shell.has_terminal());
+    }
+    shell.notices("for i in {1..300}; do kill -CONT %1; done", "Stopped");
+    assert!(shell.has_terminal());
+    shell.does("kill %1; wait %1", 143);
+    shell.leave();
+}
+
+/// It gets an error instead, read(2): as without us.
+fn a_background_command_that_ignores_the_stop_goes_on(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.does("$TK -t 60 $FX ignore TTIN read say gone-on exit 6 & wait $!", 6);
+    shell.leave().said("gone-on", 1);
+}
+
+/// Nothing stops the clock there; who is stopped for ever is ended all the same.
+fn under_gnu_a_job_that_reads_from_the_background_ends_at_its_limit(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.does("$TG -k .3 1 $FX ignore TERM say ready read exit 5 & echo wrapper $! >&9", 0);
+    let job = shell.expect("wrapper").parse().ok().and_then(open_process);
+    assert!(job.is_none_or(|job| is_dead(job, BOUND)));
+    shell.does("wait %1", 137);
+    shell.leave();
+}
+
+fn two_jobs_take_turns(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    for word in ["one", "two"] {
+        shell.command(&format!("$TK -t 60 $FX on CONT [ say {word}-cont ] on USR1 [ exit 42 ] say {word} hang"));
+        shell.expect(word);
+        shell.key(CTRL_Z);
+        shell.ends_with(STOPPED);
+    }
+    for (job, word) in [("%1", "one-cont"), ("%2", "two-cont"), ("%1", "one-cont")] {
+        shell.command(&format!("fg {job}"));
+        shell.expect(word);
+        shell.key(CTRL_Z);
+        shell.ends_with(STOPPED);
+        assert!(shell.has_terminal());
+    }
+    shell.does("bg %1; kill -USR1 %1; wait %1", 42);
+    shell.does("bg %2; kill -USR1 %2; wait %2", 42);
+    shell.leave();
+}

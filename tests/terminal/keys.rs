@@ -1,0 +1,196 @@
+//! Ctrl-C and Ctrl-\, and a new size: what the terminal sends reaches the command, once.
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::common::{Backend, Run, both_backends, needs};
+use crate::pty::{CTRL_BACKSLASH, CTRL_C, Shell};
+
+both_backends! {
+    ctrl_c_ends_the_command_as_it_would_without_us
+    ctrl_c_reaches_the_command_exactly_once
+    ctrl_c_is_no_stop_when_the_command_goes_on
+    ctrl_c_twice_does_not_kill
+    ctrl_c_ends_a_loop_at_the_prompt
+    ctrl_c_ends_a_script_whose_command_died_of_it
+    ctrl_c_lets_a_script_go_on_whose_command_handled_it
+    ctrl_c_ends_a_pipeline
+    ctrl_c_leaves_no_member_in_another_session
+    ctrl_c_of_a_command_and_a_limit_after_it_work_together
+    ctrl_c_of_make_ends_everything
+    ctrl_backslash_ends_the_command_as_it_would_without_us
+    a_new_size_of_the_terminal_is_told_once
+    under_gnu_ctrl_c_is_the_commands_too
+}
+
+/// Ends the foreground command, which takes USR1 for that. The keeper looks at what the terminal sent before it, since
+/// lower signals are read first.
+fn ask_to_end(shell: &Shell) {
+    pidfd_send_signal(shell.foreground_leader(), Signal::USR1).expect("the wrapper is there");
+}
+
+fn ctrl_c_ends_the_command_as_it_would_without_us(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    for line in ["$FX say ready hang", "$TK -k 60 $FX say ready hang"] {
+        shell.command(line);
+        shell.expect("ready");
+        shell.key(CTRL_C);
+        shell.ends_with(130);
+        assert!(shell.has_terminal());
+    }
+    shell.leave();
+}
+
+/// The terminal's signal goes to the whole group, the front included, and the front must not pass it on again.
+fn ctrl_c_reaches_the_command_exactly_once(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command(
+        "$TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] fork [ on INT [ say childs-int ] hang ] say ready hang",
+    );
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.expect("int");
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    let ended = shell.leave();
+    ended.said("int", 1);
+    assert!(ended.count("childs-int") <= 1, "{ended}");
+}
+
+/// The command decides what Ctrl-C means: no grace runs against it.
+fn ctrl_c_is_no_stop_when_the_command_goes_on(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -k 100ms $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang");
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.expect("int");
+    // Another wrapper's limit is a clock that tells when that grace would have been over.
+    Run::new(backend).options("-t 400ms").fixture("hang").finish().exited(124);
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    shell.leave();
+}
+
+fn ctrl_c_twice_does_not_kill(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang");
+    shell.expect("ready");
+    for _ in 0..3 {
+        shell.key(CTRL_C);
+        shell.expect("int");
+    }
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    shell.leave();
+}
+
+fn ctrl_c_ends_a_loop_at_the_prompt(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("for i in 1 2 3; do $TK -k 60 $FX say ready hang; done; $FX say after");
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    shell.leave().said("ready", 1).said("after", 0);
+}
+
+/// A shell that waits ends of INT when the command died of INT, and goes on when it did not: both have to be seen through us.
+fn ctrl_c_ends_a_script_whose_command_died_of_it(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("bash -c 'while :; do $TK -k 60 $FX say ready hang; done; $FX say after'");
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    shell.leave().said("ready", 1).said("after", 0);
+}
+
+fn ctrl_c_lets_a_script_go_on_whose_command_handled_it(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("bash -c '$TK -k 60 $FX on INT [ say int exit 5 ] say ready hang; $FX say after exit 6'");
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.expect("after");
+    shell.ends_with(6);
+    shell.leave().said("int", 1);
+}
+
+fn ctrl_c_ends_a_pipeline(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -k 60 $FX say first hang | $TK -k 60 $FX say second hang | cat");
+    shell.expect("first");
+    shell.expect("second");
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    assert!(shell.has_terminal());
+    shell.leave();
+}
+
+fn ctrl_c_leaves_no_member_in_another_session(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -k 60 $FX fork [ setsid say member hang ] daemon [ say daemon hang ] say ready hang");
+    for word in ["member", "daemon", "ready"] {
+        shell.expect(word);
+    }
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    shell.leave();
+}
+
+fn ctrl_c_of_a_command_and_a_limit_after_it_work_together(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -t 2 -k 60 $FX on INT [ say int ] on TERM [ say term exit 1 ] say ready hang");
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.expect("int");
+    shell.ends_with(124);
+    shell.leave().said("int", 1).said("term", 1);
+}
+
+/// Jobs of make share the terminal, and make waits for them after Ctrl-C.
+fn ctrl_c_of_make_ends_everything(backend: Backend) {
+    needs::require!("make");
+    let mut shell = Shell::new(backend);
+    let rules = "all: a b\na b:; $(TK) -k 60 $(FX) fork [ setsid hang ] say $@ hang\n";
+    shell.scratch.file("Makefile", rules.as_bytes(), 0o644);
+    shell.command("make -sj2");
+    shell.expect("a");
+    shell.expect("b");
+    shell.key(CTRL_C);
+    let shown = shell.prompt();
+    assert!(shown == 130 || shown == 2, "{shown}");
+    shell.leave();
+}
+
+fn ctrl_backslash_ends_the_command_as_it_would_without_us(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.does("ulimit -c 0", 0);
+    for line in ["$FX say ready hang", "$TK -k 60 $FX say ready hang"] {
+        shell.command(line);
+        shell.expect("ready");
+        shell.key(CTRL_BACKSLASH);
+        shell.ends_with(131);
+    }
+    shell.leave();
+}
+
+fn a_new_size_of_the_terminal_is_told_once(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK $FX on WINCH [ say winch ] on USR1 [ exit 42 ] say ready hang");
+    shell.expect("ready");
+    shell.resize(3000);
+    shell.expect("winch");
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    shell.leave().said("winch", 1);
+}
+
+fn under_gnu_ctrl_c_is_the_commands_too(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TG -k 60 60 $FX on INT [ say int exit 3 ] say ready hang");
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.ends_with(3);
+    shell.command("$TG -k 60 60 $FX say ready hang");
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    shell.leave().said("int", 1);
+}
