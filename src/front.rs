@@ -35,10 +35,8 @@ pub fn run() -> ExitCode {
         Ok(Request::Print(text)) => return print(&text),
         Err(line) => return fail(Verbosity::Normal, FAILED, &line),
     };
-    let terminal = Terminal::of_caller(own_group());
-    let plan = Plan::new(&options, terminal.is_some() && own_group().is_some());
-    let verbosity = plan.verbosity;
-    match supervise(options, plan, terminal) {
+    let verbosity = Verbosity::new(&options);
+    match supervise(options) {
         Ok(exit) => end(exit),
         Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why),
         Err(Failed::Internal(error)) => fail(verbosity, FAILED, &in_one_line(&error)),
@@ -81,14 +79,22 @@ fn end(exit: Exit) -> ExitCode {
     ExitCode::from(exit.status())
 }
 
-fn supervise(options: Options, plan: Plan, terminal: Option<Terminal>) -> Result<Exit, Failed> {
+fn supervise(options: Options) -> Result<Exit, Failed> {
     // First: a number that the caller did not open must not mean a descriptor of ours.
     let target = open_target(&options)?;
+    let group = own_group();
+    let terminal = Terminal::of_caller(group);
+    let plan = Plan::new(&options, terminal.is_some() && group.is_some());
     let inherited = sys::inherited();
     let signals = take_over_signals(&inherited).context("cannot make a signal descriptor")?;
     let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
     let front = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
     let (socket, keepers_socket) = wire::pair().context("cannot make a socket pair")?;
+    // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
+    let needs_deputy = getpid().is_init() || sys::has_children();
+    if !needs_deputy {
+        rustix::process::set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
+    }
     let mut voice = Voice::new(plan.verbosity);
     let Choice { boundary, refusals } = boundary::choose(&options.backend, plan.policy.guard).map_err(unavailable)?;
     for refusal in &refusals {
@@ -106,16 +112,11 @@ fn supervise(options: Options, plan: Plan, terminal: Option<Terminal>) -> Result
         front,
         deputy: None,
         parent,
-        group: own_group(),
+        group,
         report,
         target,
         voice,
     };
-    // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
-    let needs_deputy = getpid().is_init() || sys::has_children();
-    if !needs_deputy {
-        rustix::process::set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
-    }
     let child = match sys::fork() {
         Ok(Fork::Child) => {
             drop(socket);

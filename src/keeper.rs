@@ -86,6 +86,8 @@ pub fn run(setup: Setup) -> u8 {
         target,
         voice,
     } = setup;
+    // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
+    while sys::read_signal(signals.as_fd()).is_some() {}
     let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
     let birth = Birth {
         inherited,

@@ -160,6 +160,18 @@ pub enum Verbosity {
     Verbose,
 }
 
+impl Verbosity {
+    /// What these options ask for.
+    pub fn new(options: &Options) -> Verbosity {
+        match (options.quiet, options.verbose) {
+            (true, _) => Verbosity::Quiet,
+            // GNU timeout's -v tells of its signals only.
+            (_, true) if !options.gnu => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        }
+    }
+}
+
 /// Whether the command shares the caller's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Session {
@@ -223,13 +235,8 @@ impl Plan {
             is_in_terminal: session == Session::Callers,
             exit,
         };
-        // GNU timeout's -v says one thing only.
         let announces_signals = options.gnu && options.verbose;
-        let verbosity = match (options.quiet, options.verbose) {
-            (true, _) => Verbosity::Quiet,
-            (_, true) if !options.gnu => Verbosity::Verbose,
-            _ => Verbosity::Normal,
-        };
+        let verbosity = Verbosity::new(options);
         let drain_limit = off_if_zero(options.drain_limit);
         Plan { policy, session, drain_limit, no_new_privs: options.no_new_privs, verbosity, announces_signals }
     }

@@ -81,7 +81,7 @@ pub enum CommandStatus {
 pub struct Step {
     /// Milliseconds since the command's birth.
     pub at_ms: u64,
-    /// `signal`, `relay`, `kill`, `release`, `stopped` or `empty`.
+    /// `signal`, `relay`, `kill`, `release` or `stopped`.
     pub action: &'static str,
     /// The signal, without SIG.
     pub signal: Option<String>,

@@ -50,6 +50,7 @@ impl Tree<'_> {
             let Some(wait) = remaining(pause) else { return Drained::Survivors };
             self.wait_for_boundary(wait);
             self.kill_boundary();
+            self.kill_listed();
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Drained::Empty
@@ -92,7 +93,8 @@ impl Tree<'_> {
             if sys::wait_for_child_signal(wait) {
                 pause = FIRST_PAUSE;
             } else {
-                // Nobody died in this time: something holds up a part of the tree that is out of reach from here.
+                // Nobody died in this time: something holds up a part of the tree that is out of reach from here, or
+                // cgroup.kill has passed over a process whose first thread has ended.
                 self.kill_boundary();
                 self.kill_listed();
                 next_sweep = Duration::ZERO;
