@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
+pub use gnu::{DIFFERENCES, Difference};
+
 use crate::outcome::EXIT_TABLE;
 use crate::plan::{Backend, Stages};
 use crate::signals::Sig;

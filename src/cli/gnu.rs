@@ -31,6 +31,33 @@ const GNU: [Known; 7] = [
     known("version", None, false),
 ];
 
+/// A difference to GNU timeout that is meant.
+pub struct Difference {
+    /// What GNU timeout does.
+    pub theirs: &'static str,
+    /// What we do under `--gnu`.
+    pub ours: &'static str,
+}
+
+/// All differences that are meant, as the README prints them; any other is a fault.
+pub const DIFFERENCES: &[Difference] = &[
+    Difference { theirs: "has its own options only", ours: "takes our long options too, written out" },
+    Difference {
+        theirs: "signals the command and its process group",
+        ours: "signals every process of the tree; with `-f` the command alone",
+    },
+    Difference {
+        theirs: "returns when the command has ended",
+        ours: "ends what is left then (SIGTERM, and SIGKILL after `-k` or 10s); that leaves the status alone and is said in one line",
+    },
+    Difference {
+        theirs: "before 9.10 passes on TERM, INT, HUP and QUIT, even those that the caller ignores",
+        ours: "passes on every fatal and real-time signal, and none that the caller ignores, as 9.10 does",
+    },
+    Difference { theirs: "loses a second signal", ours: "passes it on" },
+    Difference { theirs: "dies of SIGKILL itself when it sent that", ours: "ends with 137" },
+];
+
 /// Translates the words behind the program's name.
 ///
 /// # Errors

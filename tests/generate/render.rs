@@ -152,7 +152,16 @@ complete -c treekill-run -x -a "(__fish_complete_subcommand -- @VALUED@)"
 /// README.md with the blocks between its markers generated again.
 fn readme(text: &str) -> anyhow::Result<String> {
     let text = fill(text, "options", &option_list())?;
-    fill(&text, "exit status", &exit_table())
+    let text = fill(&text, "exit status", &exit_table())?;
+    fill(&text, "differences", &difference_table())
+}
+
+fn difference_table() -> String {
+    let mut table = String::from("| GNU timeout | `treekill-run --gnu` |\n| --- | --- |\n");
+    for difference in cli::DIFFERENCES {
+        let _ = writeln!(table, "| {} | {} |", difference.theirs, difference.ours);
+    }
+    table
 }
 
 /// Replaces what stands between `<!-- NAME: generated -->` and `<!-- end -->`.
