@@ -33,7 +33,9 @@ static: ## build a binary that needs no shared library, target/static/treekill-r
 test: ## formatting, lints, docs, every test as this user and, when root, as an ordinary user
 	tests/run-tests
 
-chaos: ## ten thousand random process trees
+# The programs that the tests run are examples, which `--test` alone does not build.
+chaos: ## ten thousand random process trees on each backend
+	$(CARGO) build --release --example fixture
 	TREEKILL_CHAOS_TREES=$${TREEKILL_CHAOS_TREES:-10000} \
 		$(CARGO) test --release --test chaos -- --nocapture
 

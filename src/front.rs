@@ -15,7 +15,7 @@ use anyhow::{Context as _, anyhow};
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
 use crate::boundary::{self, Boundary, Choice, Refusal, remove_ownerless};
-use crate::cli::{self, Options, Request};
+use crate::cli::{self, Leftovers, Options, Request};
 use crate::keeper::{self, Setup};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
 use crate::plan::{Plan, Verbosity};
@@ -94,6 +94,11 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let needs_deputy = getpid().is_init() || sys::has_children();
     if !needs_deputy {
         rustix::process::set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
+    }
+    if getpid().is_init() && (options.leftovers == Leftovers::Leave || options.no_guard) {
+        // What is left would die with us, pid_namespaces(7).
+        let why = "nothing can be left running by PID 1; try --leftovers kill, and not --no-guard";
+        return Err(Failed::Unavailable(why.into()));
     }
     let mut voice = Voice::new(plan.verbosity);
     let Choice { boundary, refusals } = boundary::choose(&options.backend, plan.policy.guard).map_err(unavailable)?;

@@ -56,6 +56,8 @@ pub struct Setup {
 
 /// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
 pub const TOLD: u8 = 0;
+/// How it ends if a front that lives could not be told.
+const UNTOLD: u8 = 1;
 
 /// Takes its place in the session, out of reach of signals to the caller's group, and becomes the subreaper. In terminal
 /// mode it must stay in the caller's session: from another one it would make the command's own groups orphaned, and
@@ -98,7 +100,7 @@ pub fn run(setup: Setup) -> u8 {
     };
     if deputy.is_some() {
         // A deputy that dies before this leaves nothing to be swept.
-        socket.send(ToFront::Begun);
+        let _ = socket.send(ToFront::Begun);
     }
     let born = spawn::spawn(&mut program, &birth);
     let start = sys::now();
@@ -152,6 +154,7 @@ struct Keeper<'a> {
     must_reap: bool,
     /// Set while no child is left and the boundary is still populated.
     watch: Option<Watch>,
+    /// The front was told to stop, and not yet to go on.
     front_is_stopped: bool,
     /// SIGKILL was sent to the tree.
     has_killed: bool,
@@ -289,7 +292,11 @@ impl Keeper<'_> {
         let Some(command) = &self.command else { return };
         let news = command.news();
         self.has_news = news != News::Pending;
-        let News::Trouble(trouble) = news else { return };
+        let trouble = match news {
+            News::Trouble(trouble) => trouble,
+            News::Gone => return self.handle(Event::Started),
+            News::Pending => return,
+        };
         let name = self.name();
         let failure = match trouble {
             Trouble::Exec(errno) => {
@@ -313,8 +320,9 @@ impl Keeper<'_> {
             let is_own = incoming.pid == getpid().as_raw_pid().unsigned_abs();
             match incoming.sig {
                 Sig::CHLD => self.must_reap = true,
-                // A write to a closed pipe of ours, or job control that is meant for the front.
-                Sig::PIPE if is_own => {}
+                // A write of our own to a closed pipe, or beyond a limit of file size.
+                _ if is_own => {}
+                // Job control that is meant for the front.
                 Sig::CONT | Sig::TSTP | Sig::TTIN | Sig::TTOU => {}
                 // Whoever signals the command's parent means the run.
                 sig => self.handle(Event::Signal(sig, Source::Process)),
@@ -354,7 +362,10 @@ impl Keeper<'_> {
             }
             Reaped::Stopped(pid, sig) if is_command(pid) => self.handle(Event::CommandStopped(sig)),
             Reaped::Continued(pid) if is_command(pid) => {
-                self.front_is_stopped = false;
+                if std::mem::take(&mut self.front_is_stopped) {
+                    // A dead front has its pidfd to tell.
+                    let _ = self.socket.send(ToFront::Continued);
+                }
                 self.handle(Event::CommandContinued);
             }
             _ => {}

@@ -128,15 +128,16 @@ impl ProcessReport {
             pid: process.pid.as_raw_pid(),
             ppid: stat.and_then(|stat| stat.parent).map(|pid| pid.as_raw_pid()),
             comm: stat.map_or_else(|| "?".into(), |stat| stat.comm.clone()),
-            argv: procfs::arguments(process.pid),
+            // Where /proc shows nothing of it, what it shows under this number is somebody else.
+            argv: stat.map(|_| procfs::arguments(process.pid)).unwrap_or_default(),
             state: state_word(stat.map(|stat| stat.state)),
             age_ms: stat.and_then(age),
-            cgroup: procfs::cgroup(process.pid),
+            cgroup: stat.and_then(|_| procfs::cgroup(process.pid)),
             held_by: match process.net {
                 Net::Boundary => "boundary",
                 Net::Ancestry => "ancestry",
             },
-            tracer: procfs::tracer(process.pid).map(|pid| pid.as_raw_pid()),
+            tracer: stat.and_then(|_| procfs::tracer(process.pid)).map(|pid| pid.as_raw_pid()),
         }
     }
 
@@ -203,10 +204,11 @@ impl Report {
             (None, Some(End::Signaled(sig))) => Some(CommandStatus::Signaled(sig.to_string())),
             _ => None,
         };
-        self.proof = match (outcome.survived, self.kept.is_empty()) {
+        let was_released = self.steps.iter().any(|step| step.action == "release");
+        self.proof = match (outcome.survived, was_released) {
             (true, _) => None,
-            (false, true) => Some("kernel"),
-            (false, false) => Some("walk"),
+            (false, false) => Some("kernel"),
+            (false, true) => Some("walk"),
         };
     }
 

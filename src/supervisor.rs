@@ -23,6 +23,8 @@ use crate::wire::Source;
 /// Something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// The command runs: exec has succeeded.
+    Started,
     /// The command could not be made to run; its process ends by itself.
     NotStarted(Failure),
     /// The command ended and was reaped.
@@ -62,6 +64,10 @@ pub enum Action {
     Kill,
     /// Move what is alive out of the boundary.
     Release,
+    /// Stop every process of the tree for job control.
+    Suspend,
+    /// Continue every process of the tree.
+    Resume,
     /// The terminal stopped the command: tell the front.
     TellStopped(Sig),
 }
@@ -105,6 +111,9 @@ pub struct Supervisor {
     stages: Stages,
     outcome: Outcome,
     was_alive_at_kill: bool,
+    has_started: bool,
+    /// When a process first asked for the stop that is under way.
+    requested_at: Option<Duration>,
 }
 
 impl Supervisor {
@@ -125,6 +134,8 @@ impl Supervisor {
             policy,
             outcome,
             was_alive_at_kill: false,
+            has_started: false,
+            requested_at: None,
         }
     }
 
@@ -175,6 +186,7 @@ impl Supervisor {
             }
             Event::CommandEnded(end) => {
                 self.outcome.end = Some(end);
+                self.extend_deadline(now, paused_at);
                 let grace = after(now, Some(self.policy.leftover_grace));
                 let until = match self.policy.leftovers {
                     Leftovers::Kill | Leftovers::Leave => grace,
@@ -184,18 +196,10 @@ impl Supervisor {
                 vec![]
             }
             Event::CommandStopped(sig) if self.policy.is_in_terminal && sig.is_job_stop() => {
-                if self.policy.personality == Personality::Own {
-                    self.state = State::Running { paused_at: paused_at.or(Some(now)) };
-                }
+                self.pause(now, paused_at);
                 vec![Action::TellStopped(sig)]
             }
-            Event::CommandContinued => {
-                if let (Some(since), Some(deadline)) = (paused_at, self.deadline) {
-                    self.deadline = after(deadline, Some(now.saturating_sub(since)));
-                }
-                self.state = State::Running { paused_at: None };
-                vec![]
-            }
+            Event::CommandContinued => self.resume(now, paused_at),
             Event::Tick if paused_at.is_none() && has_passed(self.deadline, now) => {
                 self.outcome.cause = Cause::TimedOut;
                 self.stop(now, None)
@@ -212,9 +216,19 @@ impl Supervisor {
                 self.outcome.cause = Cause::Signal(Sig::HUP);
                 self.stop(now, Some((Sig::HUP, Source::Terminal)))
             }
-            // The command, in a session of its own, has not had it from the terminal, and nobody tells us when it stops.
+            // In a session of its own nobody else stops the tree, and the kernel lets it ignore what terminals send.
             Event::Signal(sig, Source::Process) if sig.is_job_stop() && !self.policy.is_in_terminal => {
-                vec![Action::Relay(sig), Action::TellStopped(sig)]
+                self.pause(now, paused_at);
+                vec![Action::Suspend, Action::TellStopped(sig)]
+            }
+            Event::Signal(Sig::CONT, Source::Process) if paused_at.is_some() && !self.policy.is_in_terminal => {
+                let _ = self.resume(now, paused_at);
+                vec![Action::Resume]
+            }
+            // Before exec the command may not be in the terminal's foreground group yet. It blocks all signals until then,
+            // so that what both the terminal and we send is one.
+            Event::Signal(sig, Source::Terminal) if !self.has_started && sig.is_from_terminals() => {
+                vec![Action::Relay(sig)]
             }
             Event::Signal(sig, source) => relay(sig, source),
             Event::ParentDied => {
@@ -222,6 +236,10 @@ impl Supervisor {
                 self.stop(now, None)
             }
             Event::FrontDied => self.front_died(),
+            Event::Started => {
+                self.has_started = true;
+                vec![]
+            }
             Event::Empty | Event::Survived | Event::CommandStopped(_) | Event::Tick | Event::Broken => vec![],
         }
     }
@@ -270,8 +288,7 @@ impl Supervisor {
             Event::Tick if has_passed(until, now) => self.enter_stage(now, since, stage + 1, None),
             Event::Signal(sig, Source::Process) if self.is_expiry(sig) => self.enter_stage(now, since, stage + 1, None),
             Event::Signal(sig, Source::Process) if self.begins_stop(sig) => match self.policy.personality {
-                Personality::Own if now.saturating_sub(since) >= REPEAT => self.kill(),
-                Personality::Own => vec![],
+                Personality::Own => self.request_again(now),
                 Personality::Gnu => vec![Action::Stop(sig, self.receivers(None))],
             },
             Event::Signal(sig, source) => relay(sig, source),
@@ -300,10 +317,36 @@ impl Supervisor {
         }
     }
 
+    /// While job control stops the tree the clock stands still; not under GNU's rules.
+    fn pause(&mut self, now: Duration, paused_at: Option<Duration>) {
+        if self.policy.personality == Personality::Own {
+            self.state = State::Running { paused_at: paused_at.or(Some(now)) };
+        }
+    }
+
+    fn resume(&mut self, now: Duration, paused_at: Option<Duration>) -> Vec<Action> {
+        self.extend_deadline(now, paused_at);
+        self.state = State::Running { paused_at: None };
+        vec![]
+    }
+
+    fn extend_deadline(&mut self, now: Duration, paused_at: Option<Duration>) {
+        if let (Some(since), Some(deadline)) = (paused_at, self.deadline) {
+            self.deadline = after(deadline, Some(now.saturating_sub(since)));
+        }
+    }
+
+    /// The first request may meet a stop that the clock began, and is then part of it; a second one is impatient.
+    fn request_again(&mut self, now: Duration) -> Vec<Action> {
+        let first = *self.requested_at.get_or_insert(now);
+        if now.saturating_sub(first) >= REPEAT { self.kill() } else { vec![] }
+    }
+
     /// A relayed signal takes the place of the first stage's.
     fn stop(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
-        if let Some((sig, _)) = relayed {
+        if let Some((sig, source)) = relayed {
             self.stages = self.stages.starting_with(sig);
+            self.requested_at = Some(now).filter(|_| source == Source::Process);
         }
         self.enter_stage(now, now, 0, relayed.map(|(_, source)| source))
     }

@@ -15,8 +15,8 @@ pub use process::{
     fork, has_children, has_ended, kill_child, now, reap, reap_only, send_signal,
 };
 pub use signal::{
-    Disposition, Incoming, block_all_signals, die_of, read_signal, set_disposition, set_mask, signal_descriptor,
-    stop_by, wait_for_child_signal,
+    Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signal, set_disposition, set_mask,
+    signal_descriptor, stop_by, wait_for_child_signal,
 };
 
 use std::io;

@@ -84,47 +84,53 @@ impl<'a> Tree<'a> {
         let mut seen = BTreeSet::new();
         if self.sees_ancestry {
             for pid in descendants() {
-                seen.insert(pid.as_raw_pid());
                 let net = if members.contains(&pid.as_raw_pid()) { Net::Boundary } else { Net::Ancestry };
-                // One that has ended since is nobody to signal or to name, unless a tracer keeps us from reaping it.
-                if let Some(stat) = procfs::stat(pid).filter(|stat| !stat.is_dead() || procfs::tracer(pid).is_some()) {
+                // Hidden or gone: whether it is a member decides.
+                let Some(stat) = procfs::stat(pid) else { continue };
+                seen.insert(pid.as_raw_pid());
+                // One that has ended is nobody to signal or to name, unless a tracer keeps us from reaping it.
+                if !stat.is_dead() || procfs::tracer(pid).is_some() {
                     processes.push(Process { pid, stat: Some(stat), net });
                 }
             }
         }
         for pid in members.into_iter().filter(|pid| !seen.contains(pid)).filter_map(Pid::from_raw) {
             let stat = if self.sees_ancestry { procfs::stat(pid) } else { None };
-            if !stat.as_ref().is_some_and(procfs::Stat::is_dead) {
+            let is_living = match &stat {
+                Some(stat) => !stat.is_dead(),
+                None => open(pid).is_some_and(|pidfd| is_alive(&pidfd)),
+            };
+            // Whoever moved us into the boundary does not make us a part of the tree.
+            if is_living && pid != getpid() {
                 processes.push(Process { pid, stat, net: Net::Boundary });
             }
         }
         processes
     }
 
-    /// Sends a signal to those of a listing that are still alive and ours, each followed by SIGCONT so that a stopped one
-    /// can act on it; gives how many got it.
-    pub fn signal(&self, processes: &[&Process], sig: Sig) -> usize {
+    /// Sends a signal to those of a listing that are still alive and ours; gives how many got it.
+    pub fn signal(&self, processes: &[&Process], sig: Sig, and_then: AndThen) -> usize {
         let (inside, outside): (Vec<&Process>, Vec<&Process>) =
             processes.iter().copied().partition(|process| process.net == Net::Boundary);
         let batch = batch();
-        let inside: usize = inside.chunks(batch).map(|members| self.signal_members(members, sig)).sum();
-        let mut line = Line { longest: batch, confirmed: BTreeMap::new() };
+        let inside: usize = inside.chunks(batch).map(|members| self.signal_members(members, sig, and_then)).sum();
+        let mut line = Line::new(batch);
         inside
             + outside
                 .iter()
-                .filter(|process| line.confirm(process.pid).is_some_and(|pidfd| deliver(pidfd, sig)))
+                .filter(|process| line.confirm(process.pid).is_some_and(|pidfd| deliver(pidfd, sig, and_then)))
                 .count()
     }
 
     /// Signals members of the boundary. The pidfds are opened before membership is read again: who is still listed, and
     /// had not ended when that was read, is the process that the pidfd means.
-    fn signal_members(&self, processes: &[&Process], sig: Sig) -> usize {
+    fn signal_members(&self, processes: &[&Process], sig: Sig, and_then: AndThen) -> usize {
         let pidfds: Vec<(Pid, OwnedFd)> =
             processes.iter().filter_map(|process| Some((process.pid, open(process.pid)?))).collect();
         let members: BTreeSet<i32> =
             self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect();
         let is_confirmed = |pid: &Pid, pidfd: &OwnedFd| members.contains(&pid.as_raw_pid()) && is_alive(pidfd);
-        pidfds.iter().filter(|(pid, pidfd)| is_confirmed(pid, pidfd) && deliver(pidfd, sig)).count()
+        pidfds.iter().filter(|(pid, pidfd)| is_confirmed(pid, pidfd) && deliver(pidfd, sig, and_then)).count()
     }
 }
 
@@ -165,48 +171,68 @@ fn descendants() -> Vec<Pid> {
 /// How often a line of descent that changes under our eyes is followed.
 const ATTEMPTS: usize = 5;
 
-/// Lines of descent that were confirmed, with the pidfds that make it stay so.
+/// Processes that were confirmed to descend from us, with the pidfds that make it stay so.
 struct Line {
-    /// How many pidfds a line may take.
-    longest: usize,
+    /// How many of them are kept.
+    most: usize,
     confirmed: BTreeMap<i32, OwnedFd>,
+    /// The oldest first.
+    order: VecDeque<i32>,
 }
 
 impl Line {
+    fn new(most: usize) -> Line {
+        Line { most, confirmed: BTreeMap::new(), order: VecDeque::new() }
+    }
+
     /// A pidfd of a process that is proved to descend from us; `None` if that can't be shown.
     fn confirm(&mut self, pid: Pid) -> Option<&OwnedFd> {
         // An ancestor that ends meanwhile has handed its children to us by the time its pidfd tells: ask again.
         (0..ATTEMPTS).find_map(|_| self.try_confirm(pid))?;
-        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| is_alive(pidfd))
+        self.get(pid)
     }
 
-    /// Going up, a pidfd of each ancestor is opened; then, from the top, each one's parent is read again while the
-    /// parent's pidfd shows that it still lives, so that the number read means that very process.
+    /// Going up, the numbers of its ancestors are read. Then, from the top, a pidfd of each is opened and its parent read
+    /// again while the parent's pidfd shows that it still lives, so that both numbers mean those very processes.
     fn try_confirm(&mut self, pid: Pid) -> Option<()> {
-        if self.confirmed.len() > self.longest {
-            self.confirmed.clear();
-        }
         let me = getpid();
-        let mut line = vec![];
+        let mut ancestors = vec![];
         let mut next = pid;
-        while next != me && !self.confirmed.contains_key(&next.as_raw_pid()) && line.len() < self.longest {
-            line.push((next, open(next)?));
+        while next != me && self.get(next).is_none() && ancestors.len() < DEEPEST {
+            ancestors.push(next);
             next = procfs::stat(next)?.parent?;
         }
-        for (pid, pidfd) in line.into_iter().rev() {
+        for pid in ancestors.into_iter().rev() {
+            let pidfd = open(pid)?;
             let parent = procfs::stat(pid)?.parent?;
-            if parent != me && !self.confirmed.get(&parent.as_raw_pid()).is_some_and(is_alive) {
-                return None;
-            }
             // The status was that of the process which the pidfd means only if that has not been reaped.
-            if !is_alive(&pidfd) {
+            if (parent != me && self.get(parent).is_none()) || !is_alive(&pidfd) {
                 return None;
             }
-            self.confirmed.insert(pid.as_raw_pid(), pidfd);
+            self.keep(pid, pidfd);
         }
         Some(())
     }
+
+    fn get(&self, pid: Pid) -> Option<&OwnedFd> {
+        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| is_alive(pidfd))
+    }
+
+    /// Keeps one more; the oldest goes, which is never the parent of the next in a line.
+    fn keep(&mut self, pid: Pid, pidfd: OwnedFd) {
+        if self.confirmed.insert(pid.as_raw_pid(), pidfd).is_none() {
+            self.order.push_back(pid.as_raw_pid());
+        }
+        if self.order.len() > self.most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.confirmed.remove(&oldest);
+        }
+    }
 }
+
+/// A line of descent that seems longer is one that changes while it is read.
+const DEEPEST: usize = 1 << 16;
 
 fn open(pid: Pid) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
@@ -218,10 +244,19 @@ fn is_alive(pidfd: &OwnedFd) -> bool {
     poll(&mut fds, Some(&Timespec::default())) == Ok(0)
 }
 
-/// Sends a signal and then SIGCONT; whether the first could be sent.
-pub fn deliver(pidfd: &OwnedFd, sig: Sig) -> bool {
+/// What follows a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AndThen {
+    /// SIGCONT, so that a stopped process can act on the signal.
+    Continue,
+    /// Nothing.
+    Nothing,
+}
+
+/// Sends a signal; whether that could be done.
+pub fn deliver(pidfd: &OwnedFd, sig: Sig, and_then: AndThen) -> bool {
     let is_sent = sys::send_signal(pidfd.as_fd(), sig).is_ok();
-    if is_sent && !matches!(sig, Sig::KILL | Sig::CONT) {
+    if is_sent && and_then == AndThen::Continue && !matches!(sig, Sig::KILL | Sig::CONT) {
         // It may have acted on the first already.
         let _ = sys::send_signal(pidfd.as_fd(), Sig::CONT);
     }

@@ -7,7 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::fs::{FileType, fstat};
+use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
 
 use crate::cli;
 use crate::plan::Verbosity;
@@ -116,13 +117,29 @@ pub fn write_within(fd: BorrowedFd<'_>, rest: &mut &[u8], patience: Duration) ->
         if poll(&mut fds, Some(&left))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match rustix::io::write(fd, &rest[..rest.len().min(PIPE_BUF)]) {
+        match write_without_waiting(fd, &rest[..rest.len().min(PIPE_BUF)]) {
             Ok(length) => *rest = &rest[length..],
             Err(Errno::AGAIN) if sys::now() < deadline => {}
             Err(errno) => return Err(errno.into()),
         }
     }
     Ok(())
+}
+
+/// Another writer may fill a pipe between poll(2) and write(2), and the flags of a description that is not ours can't be
+/// changed: the write itself is told not to wait, pwritev2(2), where the kind of file can be.
+fn write_without_waiting(fd: BorrowedFd<'_>, piece: &[u8]) -> Result<usize, Errno> {
+    const AT_ITS_POSITION: u64 = u64::MAX;
+    let kind = FileType::from_raw_mode(fstat(fd)?.st_mode);
+    if kind != FileType::Fifo && kind != FileType::Socket {
+        // A file never makes us wait for a reader, and a terminal does only while its user holds it.
+        return write(fd, piece);
+    }
+    match pwritev2(fd, &[IoSlice::new(piece)], AT_ITS_POSITION, ReadWriteFlags::NOWAIT) {
+        // Before Linux 5.12 pipes can't be told so.
+        Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL) => write(fd, piece),
+        written => written,
+    }
 }
 
 /// A text that can harm no terminal and stays one line: control characters are written as escapes.

@@ -4,8 +4,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+use rustix::io::Errno;
 
 use crate::outcome::Exit;
 use crate::signals::Sig;
@@ -31,6 +33,8 @@ pub enum ToKeeper {
 pub enum ToFront {
     /// The terminal stopped the command by this signal; the front stops itself likewise.
     Stopped(Sig),
+    /// The command went on; so does the front.
+    Continued,
     /// From now on there may be a tree: the keeper of a deputy is about to start the command.
     Begun,
     /// The run is over and the tree is gone: end like this.
@@ -66,6 +70,7 @@ impl ToFront {
     fn encode(self) -> Frame {
         match self {
             ToFront::Begun => frame(b'b', 0),
+            ToFront::Continued => frame(b'g', 0),
             ToFront::Stopped(sig) => frame(b's', sig_byte(sig)),
             ToFront::Outcome { exit: Exit::Code(code), killed } => [b'c', code, killed.into(), 0],
             ToFront::Outcome { exit: Exit::Raise(sig), killed } => [b'r', sig_byte(sig), killed.into(), 0],
@@ -75,6 +80,7 @@ impl ToFront {
     fn decode(frame: Frame) -> Option<ToFront> {
         match frame {
             [b'b', 0, 0, 0] => Some(ToFront::Begun),
+            [b'g', 0, 0, 0] => Some(ToFront::Continued),
             [b's', sig, 0, 0] => Some(ToFront::Stopped(Sig::new(sig.into())?)),
             [b'c', code, killed @ 0..=1, 0] => Some(ToFront::Outcome { exit: Exit::Code(code), killed: killed == 1 }),
             [b'r', sig, killed @ 0..=1, 0] => {
@@ -124,15 +130,24 @@ impl FrontEnd {
     }
 }
 
+/// Whether something can be received now: a frame, or that nobody is left to send one.
+pub fn has_news(end: &FrontEnd) -> bool {
+    let mut fds = [PollFd::new(&end.0, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+}
+
 /// Whether poll(2) says that nobody is left to send a frame; those sent before may still be there.
 pub fn is_hung_up(flags: PollFlags) -> bool {
     flags.intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 impl KeeperEnd {
-    /// Sends a frame; whether the front can get it. A dead front is told by its pidfd.
-    pub fn send(&self, message: ToFront) -> bool {
-        send(&self.0, &message.encode(), SendFlags::NOSIGNAL).is_ok()
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// EAGAIN if the front does not read and the socket is full. Others mean that it is dead, as its pidfd tells.
+    pub fn send(&self, message: ToFront) -> Result<(), Errno> {
+        send(&self.0, &message.encode(), SendFlags::NOSIGNAL).map(drop)
     }
 
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
@@ -146,7 +161,7 @@ fn receive(socket: BorrowedFd<'_>) -> Option<Frame> {
     let mut receive = || recv(socket, &mut frame, RecvFlags::empty());
     let mut received = receive();
     // A peer that ended with a frame of ours unread leaves this error, once, in front of the frames that it sent.
-    if received == Err(rustix::io::Errno::CONNRESET) {
+    if received == Err(Errno::CONNRESET) {
         received = receive();
     }
     // A longer message can't be: both ends are ours.
@@ -192,7 +207,7 @@ mod tests {
         let (front, keeper) = pair().expect("a socket pair");
         assert_eq!(front.receive(), None);
         let outcome = ToFront::Outcome { exit: Exit::Code(7), killed: false };
-        assert!(keeper.send(outcome));
+        keeper.send(outcome).expect("room for a frame");
         drop(keeper);
         assert_eq!(front.receive(), Some(outcome), "a frame outlives its sender");
         assert_eq!(front.receive(), None);
@@ -202,7 +217,7 @@ mod tests {
     fn a_frame_that_the_other_end_never_read_hides_no_outcome() {
         let (front, keeper) = pair().expect("a socket pair");
         front.send(ToKeeper::Signal(Sig::TERM, Source::Process));
-        assert!(keeper.send(ToFront::Begun));
+        keeper.send(ToFront::Begun).expect("room for a frame");
         drop(keeper);
         assert_eq!(front.receive(), Some(ToFront::Begun));
     }

@@ -122,12 +122,7 @@ const FREEZE_LIMIT: Duration = Duration::from_secs(1);
 /// Opens and locks a new leaf; `None` if a sweeper has it. The lock can be had on a directory that was removed in
 /// between, so the name must still lead to it afterwards.
 fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<Option<(OwnedFd, OwnedFd)>, String> {
-    let directory = match openat(parent, name, DIRECTORY, Mode::empty()) {
-        // A umask without our own bits.
-        Err(Errno::ACCESS) => {
-            chmodat(parent, name, Mode::RWXU, AtFlags::empty()).map_err(why)?;
-            openat(parent, name, DIRECTORY, Mode::empty()).map_err(why)?
-        }
+    let directory = match open_child(parent.as_fd(), name) {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(why)?,
     };
@@ -210,36 +205,24 @@ impl Boundary for Leaf {
     }
 }
 
-/// Removes a cgroup that nothing lives in, with empty ones below it. `rmdir` decides, since the kernel refuses it
-/// while anything lives there, and `populated` only tells a refusal because of empty children from another.
+/// Removes a cgroup that nothing lives in, with empty ones below it. `rmdir` decides, since the kernel refuses it while
+/// anything lives there; where it refuses for another reason, `populated` does, and the cgroup may stay behind empty.
 fn remove(parent: &OwnedFd, name: &CStr, directory: &OwnedFd) -> io::Result<Occupancy> {
-    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(Occupancy::Empty),
-        Err(Errno::BUSY) => {}
-        // Nobody may remove it, but whether it is empty can still be seen.
-        Err(errno) => {
-            return match read_event(directory, "populated") {
-                Ok(Some(false) | None) => Ok(Occupancy::Empty),
-                Ok(Some(true)) => Ok(Occupancy::Populated),
-                Err(_) => Err(errno.into()),
-            };
-        }
+    if matches!(unlinkat(parent, name, AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT)) {
+        return Ok(Occupancy::Empty);
     }
     if read_event(directory, "populated")? == Some(true) {
         return Ok(Occupancy::Populated);
     }
-    remove_children(directory.as_fd())?;
-    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(Occupancy::Empty),
-        // Something entered in between, or a task that is dying has not left yet.
-        Err(Errno::BUSY) => Ok(Occupancy::Populated),
-        Err(errno) => Err(errno.into()),
-    }
+    // What can't be removed even so holds nothing that lives: a later run tries again.
+    let _ = remove_children(directory.as_fd());
+    let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+    Ok(Occupancy::Empty)
 }
 
 fn remove_children(directory: BorrowedFd<'_>) -> io::Result<()> {
     for name in children(directory)? {
-        if let Ok(child) = openat(directory, &name, DIRECTORY, Mode::empty()) {
+        if let Ok(child) = open_child(directory, &name) {
             remove_children(child.as_fd())?;
         }
         // One that is in use makes the parent's removal fail, which is what counts.
@@ -279,11 +262,22 @@ fn gather(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> io::Result<()> {
         Err(error) => return Err(error),
     }
     for name in children(directory)? {
-        if let Ok(child) = openat(directory, &name, DIRECTORY, Mode::empty()) {
+        if let Ok(child) = open_child(directory, &name) {
             gather(child.as_fd(), pids)?;
         }
     }
     Ok(())
+}
+
+/// Opens a cgroup below ours, even one whose mode or whose maker's umask shut us out.
+fn open_child(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    match openat(directory, name, DIRECTORY, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            chmodat(directory, name, Mode::RWXU, AtFlags::empty())?;
+            openat(directory, name, DIRECTORY, Mode::empty())
+        }
+        opened => opened,
+    }
 }
 
 /// The names of the cgroups directly below this one.

@@ -35,8 +35,9 @@ pub(super) fn run(mut setup: Setup) -> u8 {
 }
 
 fn watch(keeper: Pid, setup: Setup) -> u8 {
-    // Only what is needed stays open here: the keeper's socket above all, whose closing is a sign to the front.
-    let Setup { boundary, signals, plan, .. } = setup;
+    // Only what is needed stays open here: above all not the keeper's socket, whose closing is a sign to the front.
+    let Setup { boundary, signals, plan, socket, front, parent, target, .. } = setup;
+    drop((socket, front, parent, target));
     loop {
         match sys::reap() {
             Reaped::Ended(pid, End::Exited(status)) if pid == keeper && status == keeper::TOLD => return keeper::TOLD,

@@ -17,7 +17,7 @@ use crate::signals::Sig;
 use crate::sys::{self, Reaped};
 use crate::tree::{Drained, Tree};
 use crate::voice::Voice;
-use crate::wire::{FrontEnd, Source, ToFront, ToKeeper, is_hung_up};
+use crate::wire::{FrontEnd, Source, ToFront, ToKeeper, has_news, is_hung_up};
 
 /// The front after its fork.
 pub(super) struct Front {
@@ -113,8 +113,10 @@ impl Front {
             match incoming.sig {
                 // The child is looked after at every wake-up.
                 Sig::CHLD => {}
-                // A write of our own to a broken stderr.
-                Sig::PIPE if is_own => {}
+                // A write of our own to a broken stderr, or beyond a limit of file size.
+                _ if is_own => {}
+                // The keeper woke us: nobody else has sent this.
+                _ if incoming.is_news => {}
                 sig => {
                     let is_terminals =
                         incoming.is_from_kernel && sig.is_from_terminals() && self.session == Session::Callers;
@@ -140,17 +142,28 @@ impl Front {
         }
     }
 
+    /// Takes what the keeper has sent. A stop that is outdated by a later frame, or by the keeper's death, is none.
     fn take_frames(&mut self) {
+        let mut stop = None;
         while let Some(frame) = self.socket.receive() {
-            match frame {
-                ToFront::Begun => self.has_begun = true,
+            stop = match frame {
+                ToFront::Begun => {
+                    self.has_begun = true;
+                    stop
+                }
+                ToFront::Stopped(sig) => Some(sig),
+                ToFront::Continued => None,
                 ToFront::Outcome { exit, killed } => {
                     self.outcome = Some(exit);
                     self.killed = killed;
+                    None
                 }
-                ToFront::Stopped(sig) => sys::stop_by(sig),
-            }
+            };
         }
+        let Some(sig) = stop else { return };
+        // Armed before the last look: what the keeper sends after that look continues us.
+        sys::continue_on_news(self.socket.as_fd());
+        sys::stop_by(sig, || has_news(&self.socket));
     }
 
     /// The keeper was killed: the tree is ours to end.

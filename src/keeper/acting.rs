@@ -1,10 +1,12 @@
 //! What the keeper does to the tree when the state machine says so.
 
+use std::os::fd::AsFd;
+
 use crate::report::ProcessReport;
 use crate::signals::Sig;
 use crate::supervisor::{Action, Event, Receivers};
-use crate::sys::Reaped;
-use crate::tree::{Drained, Process, deliver};
+use crate::sys::{Reaped, send_signal};
+use crate::tree::{AndThen, Drained, Net, Process, deliver};
 use crate::voice::in_words;
 use crate::wire::ToFront;
 
@@ -19,17 +21,24 @@ impl Keeper<'_> {
             Action::StopAgain(sig) => self.stop_again(sig),
             Action::Kill => self.kill(),
             Action::Release => self.release(),
-            Action::TellStopped(sig) => {
-                self.front_is_stopped = self.socket.send(ToFront::Stopped(sig));
-                self.record("stopped", Some(sig), None);
-            }
+            Action::Suspend => self.send_alone(Sig::STOP),
+            Action::Resume => self.send_alone(Sig::CONT),
+            Action::TellStopped(sig) => self.tell_stopped(sig),
+        }
+    }
+
+    /// At most one such frame is on its way, however often the command is stopped.
+    fn tell_stopped(&mut self, sig: Sig) {
+        if !self.front_is_stopped {
+            self.front_is_stopped = self.socket.send(ToFront::Stopped(sig)).is_ok();
+            self.record("stopped", Some(sig), None);
         }
     }
 
     fn relay(&mut self, sig: Sig) {
         let Some(command) = &self.command else { return };
         // It may have ended, unreaped: then nobody gets it.
-        let _ = crate::sys::send_signal(std::os::fd::AsFd::as_fd(&command.pidfd), sig);
+        let _ = send_signal(command.pidfd.as_fd(), sig);
         self.record("relay", Some(sig), Some(1));
         self.voice.step(format_args!("passed SIG{sig} on to the command"));
     }
@@ -37,7 +46,7 @@ impl Keeper<'_> {
     /// Lists the tree, then signals: the command first, since it may want to look after its children itself.
     fn stop(&mut self, sig: Sig, receivers: Receivers) {
         self.announce(sig);
-        let list = self.tree.list();
+        let list = self.list();
         let group = self.commands_group(&list);
         let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
         let is_receiver = |process: &Process| match receivers {
@@ -58,7 +67,7 @@ impl Keeper<'_> {
     }
 
     fn stop_again(&mut self, sig: Sig) {
-        let list = self.tree.list();
+        let list = self.list();
         let still: Vec<Process> =
             list.into_iter().filter(|process| self.receivers.iter().any(|receiver| receiver.is(process))).collect();
         let count = self.send(&still, sig);
@@ -67,12 +76,30 @@ impl Keeper<'_> {
     }
 
     fn send(&self, processes: &[Process], sig: Sig) -> usize {
-        let (command, rest): (Vec<&Process>, Vec<&Process>) =
-            processes.iter().partition(|process| self.is_command(process));
-        let to_command = command.len().min(1);
-        let reached =
-            self.command.as_ref().filter(|_| to_command == 1).is_some_and(|command| deliver(&command.pidfd, sig));
-        usize::from(reached) + self.tree.signal(&rest, sig)
+        let is_for_command = processes.iter().any(|process| self.is_command(process));
+        let rest: Vec<&Process> = processes.iter().filter(|process| !self.is_command(process)).collect();
+        let reached = is_for_command
+            && self.command.as_ref().is_some_and(|command| deliver(&command.pidfd, sig, AndThen::Continue));
+        usize::from(reached) + self.tree.signal(&rest, sig, AndThen::Continue)
+    }
+
+    /// Sends a signal to the whole tree, and no SIGCONT after it.
+    fn send_alone(&mut self, sig: Sig) {
+        let list = self.list();
+        let count = self.tree.signal(&list.iter().collect::<Vec<_>>(), sig, AndThen::Nothing);
+        self.record("signal", Some(sig), Some(count));
+    }
+
+    /// The tree, with the command in front for as long as we have not reaped it: where /proc hides it, or descriptors
+    /// are short, its pidfd still reaches it.
+    fn list(&self) -> Vec<Process> {
+        let mut list = self.tree.list();
+        if let Some(command) = &self.command
+            && !list.iter().any(|process| self.is_command(process))
+        {
+            list.insert(0, Process { pid: command.pid, stat: None, net: Net::Ancestry });
+        }
+        list
     }
 
     fn is_command(&self, process: &Process) -> bool {
@@ -93,6 +120,10 @@ impl Keeper<'_> {
         self.has_killed = true;
         self.record("kill", Some(Sig::KILL), None);
         self.voice.step("sending SIGKILL to all that is left");
+        if let Some(command) = &self.command {
+            // Whatever else can be seen or opened: this one is in our hand.
+            let _ = send_signal(command.pidfd.as_fd(), Sig::KILL);
+        }
         let mut ended = vec![];
         let drained = self.tree.drain(self.plan.drain_limit, &mut |news| {
             if matches!(news, Reaped::Ended(pid, _) if self.command.as_ref().is_some_and(|command| command.pid == pid))
@@ -124,18 +155,15 @@ impl Keeper<'_> {
         let released = self.boundary.release();
         // Afterwards, so that who was forked while others were moved is named too.
         self.report.kept = self.describe_tree();
-        match released {
-            Ok(moved) => self.record("release", None, Some(moved.len())),
-            Err(error) => self.voice.error(format_args!(
-                "cannot move processes out of {}: {}",
-                self.boundary.name(),
-                in_words(&error)
-            )),
+        self.record("release", None, released.as_ref().map(Vec::len).ok());
+        if let Err(error) = released {
+            let boundary = self.boundary.name();
+            self.voice.error(format_args!("cannot move processes out of {boundary}: {}", in_words(&error)));
         }
     }
 
     fn describe_tree(&self) -> Vec<ProcessReport> {
-        self.tree.list().iter().map(ProcessReport::of).collect()
+        self.list().iter().map(ProcessReport::of).collect()
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::outcome::{Cause, Exit, FAILED, Outcome, exit_for};
 use crate::plan::Personality;
 use crate::report::ProcessReport;
-use crate::signals::Sig;
+
 use crate::supervisor::Event;
 use crate::sys;
 use crate::wire::ToFront;
@@ -13,7 +15,7 @@ use crate::wire::ToFront;
 use crate::voice::in_words;
 
 use super::acting::processes;
-use super::{Keeper, TOLD};
+use super::{Keeper, TOLD, UNTOLD};
 
 /// How many processes a line names.
 const NAMED: usize = 5;
@@ -42,18 +44,22 @@ impl Keeper<'_> {
             }
         }
         self.voice.finish();
-        self.socket.send(ToFront::Outcome { exit, killed: self.has_killed });
-        if self.front_is_stopped {
-            // Nobody else would: the job that the shell sees as stopped is over.
-            let _ = sys::send_signal(std::os::fd::AsFd::as_fd(&self.front), Sig::CONT);
+        // It continues a front that is stopped, too.
+        match self.socket.send(ToFront::Outcome { exit, killed: self.has_killed }) {
+            Err(Errno::AGAIN) => UNTOLD,
+            _ => TOLD,
         }
-        TOLD
     }
 
     fn say_what_happened(&mut self, outcome: &Outcome) {
         if outcome.survived {
             let survivors = std::mem::take(&mut self.report.survivors);
-            self.voice.error(format_args!("cannot end {}: {}", processes(survivors.len()), names(&survivors)));
+            match survivors.len() {
+                0 => self
+                    .voice
+                    .error("cannot show that everything was ended: something is left that can't be seen from here"),
+                count => self.voice.error(format_args!("cannot end {}: {}", processes(count), names(&survivors))),
+            }
             self.report.survivors = survivors;
         }
         let name = self.name();

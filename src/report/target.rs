@@ -9,7 +9,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open, openat, renameat, unlinkat};
+use rustix::fs::{
+    Access, AtFlags, CWD, Gid, Mode, OFlags, Uid, accessat, fchmod, fchown, fstat, linkat, open, openat, renameat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::sys;
@@ -23,10 +26,20 @@ pub struct Target {
 }
 
 enum Kind {
-    /// A file that gets its name at the end.
-    File { file: File, folder: OwnedFd, name: OsString, temporary: Option<OsString> },
-    /// A pipe, a device or a descriptor of the caller's: written in place.
+    /// A file that appears, or replaces another, when it is whole.
+    New { folder: OwnedFd, name: OsString, file: Nameless, replaces: Option<File> },
+    /// A file that can't be replaced: its folder is not ours to write, say.
+    InPlace(File),
+    /// A pipe, a device or a descriptor of the caller's.
     Stream(OwnedFd),
+}
+
+/// What is written before it gets its name.
+enum Nameless {
+    /// A file without a name, open(2), O_TMPFILE: nothing stays of it if we are killed.
+    Open(File),
+    /// The file system has no such files: it is made when it is written.
+    Later,
 }
 
 /// How long the reader of a pipe has.
@@ -45,13 +58,13 @@ impl Target {
             Ok(status) if status.is_dir() => return Err(Errno::ISDIR.into()),
             Ok(status) if status.is_file() => {
                 // Whoever may not write the file may not replace it either. A planted link is refused here too.
-                File::options().append(true).open(path)?;
-                new_file(&fs::canonicalize(path)?)?
+                let old = File::options().append(true).open(path)?;
+                new_file(&fs::canonicalize(path)?, Some(old))?
             }
             // Without its reader a FIFO opens at once only for both directions.
             Ok(status) if status.file_type().is_fifo() => Kind::Stream(open_in_place(path, OFlags::RDWR)?),
             Ok(_) => Kind::Stream(open_in_place(path, OFlags::WRONLY)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => new_file(path)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => new_file(path, None)?,
             Err(error) => return Err(error),
         };
         Ok(Target { kind, name: path.display().to_string() })
@@ -62,6 +75,10 @@ impl Target {
     /// # Errors
     /// EBADF if it is not open, or not for writing.
     pub fn descriptor(number: u16) -> io::Result<Target> {
+        // The runtime has opened /dev/null over a standard stream that was closed.
+        if sys::inherited().closed.get(usize::from(number)) == Some(&true) {
+            return Err(Errno::BADF.into());
+        }
         let copy = sys::duplicate(number)?;
         if rustix::fs::fcntl_getfl(&copy)?.intersection(OFlags::RWMODE) == OFlags::RDONLY {
             return Err(Errno::BADF.into());
@@ -81,13 +98,19 @@ impl Target {
     pub fn write(self, text: &str) -> io::Result<()> {
         match self.kind {
             Kind::Stream(fd) => write_within(fd.as_fd(), &mut text.as_bytes(), PATIENCE),
-            Kind::File { mut file, folder, name, temporary } => {
-                let written =
-                    file.write_all(text.as_bytes()).and_then(|()| publish(&file, &folder, &name, temporary.as_deref()));
-                if let (Err(_), Some(temporary)) = (&written, &temporary) {
-                    let _ = unlinkat(&folder, temporary, AtFlags::empty());
+            Kind::InPlace(file) => overwrite(file, text),
+            Kind::New { folder, name, file, replaces } => {
+                let temporary = temporary_name(&name)?;
+                let written = write_temporary(&folder, &temporary, file, replaces.as_ref(), text)
+                    .and_then(|()| Ok(renameat(&folder, &temporary, &folder, &name)?));
+                if written.is_err() {
+                    let _ = unlinkat(&folder, &temporary, AtFlags::empty());
                 }
-                written
+                match (written, replaces) {
+                    // A mount point, or another's file in a sticky folder.
+                    (Err(error), Some(old)) if !is_full(&error) => overwrite(old, text),
+                    (written, _) => written,
+                }
             }
         }
     }
@@ -115,40 +138,66 @@ fn open_in_place(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
     Ok(open(path, flags, Mode::empty())?)
 }
 
-/// A file without a name in the target's folder, or with another name where the file system has no such files.
-fn new_file(path: &Path) -> io::Result<Kind> {
+/// Prepares a file that is to appear under this path.
+fn new_file(path: &Path, replaces: Option<File>) -> io::Result<Kind> {
     let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let folder = open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mode = Mode::from_raw_mode(0o666);
-    match openat(&folder, c".", OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
-        Ok(fd) => Ok(Kind::File { file: fd.into(), folder, name, temporary: None }),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-            let temporary = temporary_name(&name)?;
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let fd = openat(&folder, &temporary, flags, mode)?;
-            Ok(Kind::File { file: fd.into(), folder, name, temporary: Some(temporary) })
+    let folder = open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let nameless = folder.and_then(|folder| {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match openat(&folder, c".", flags, Mode::from_raw_mode(0o666)) {
+            Ok(fd) => Ok((folder, Nameless::Open(fd.into()))),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                accessat(&folder, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+                Ok((folder, Nameless::Later))
+            }
+            Err(errno) => Err(errno),
         }
-        Err(errno) => Err(errno.into()),
+    });
+    match (nameless, replaces) {
+        (Ok((folder, file)), replaces) => Ok(Kind::New { folder, name, file, replaces }),
+        (Err(_), Some(old)) => Ok(Kind::InPlace(old)),
+        (Err(errno), None) => Err(errno.into()),
     }
 }
 
-/// Gives a written file its name.
-fn publish(file: &File, folder: &OwnedFd, name: &OsStr, temporary: Option<&OsStr>) -> io::Result<()> {
-    let temporary = match temporary {
-        Some(temporary) => temporary.to_owned(),
-        None => {
-            let temporary = temporary_name(name)?;
-            // A name can only be given to it through /proc, open(2) on O_TMPFILE.
-            let nameless = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-            linkat(CWD, &nameless, folder, &temporary, AtFlags::SYMLINK_FOLLOW)?;
-            temporary
+/// Writes the text under another name, with owner and mode of the file that it is to replace.
+fn write_temporary(
+    folder: &OwnedFd,
+    temporary: &OsStr,
+    file: Nameless,
+    replaces: Option<&File>,
+    text: &str,
+) -> io::Result<()> {
+    let (mut file, is_nameless) = match file {
+        Nameless::Open(file) => (file, true),
+        Nameless::Later => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            (File::from(openat(folder, temporary, flags, Mode::from_raw_mode(0o666))?), false)
         }
     };
-    renameat(folder, &temporary, folder, name).map_err(|errno| {
-        let _ = unlinkat(folder, &temporary, AtFlags::empty());
-        errno.into()
-    })
+    if let Some(old) = replaces.map(fstat).transpose()? {
+        // Only root can give it away; then it must not be readable to more than before even so.
+        let _ = fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
+        fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777))?;
+    }
+    file.write_all(text.as_bytes())?;
+    if is_nameless {
+        // A name can only be given to it through /proc, open(2) on O_TMPFILE.
+        let nameless = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        linkat(CWD, &nameless, folder, temporary, AtFlags::SYMLINK_FOLLOW)?;
+    }
+    Ok(())
+}
+
+/// Writes over what is there. It was opened for appending, so it is emptied first.
+fn overwrite(mut file: File, text: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn temporary_name(name: &OsStr) -> io::Result<OsString> {

@@ -162,6 +162,31 @@ fn a_second_request_kills_unless_it_comes_with_the_first() {
 }
 
 #[test]
+fn the_first_request_in_a_stop_that_the_clock_began_does_not_cut_its_grace() {
+    let mut run = Run::new(policy());
+    let _ = run.at(10_000, Event::Tick);
+    assert_eq!(run.at(11_000, from_process(Sig::TERM)), []);
+    assert_eq!(run.at(11_199, from_process(Sig::TERM)), []);
+    assert_eq!(run.at(11_200, from_process(Sig::TERM)), [Action::Kill]);
+}
+
+#[test]
+fn ctrl_c_before_exec_reaches_the_command_through_us() {
+    let mut run = Run::new(policy());
+    assert_eq!(run.at(0, from_terminal(Sig::INT)), [Action::Relay(Sig::INT)]);
+    let _ = run.at(0, Event::Started);
+    assert_eq!(run.at(1, from_terminal(Sig::INT)), []);
+}
+
+#[test]
+fn a_command_killed_while_it_is_stopped_gives_its_leftovers_the_time_that_stood_still() {
+    let mut run = Run::new(Policy { leftovers: Leftovers::Wait, ..policy() });
+    let _ = run.at(4_000, Event::CommandStopped(Sig::TSTP));
+    let _ = run.at(9_000, KILLED);
+    assert_eq!(run.deadline(), Some(15_000));
+}
+
+#[test]
 fn other_signals_go_to_the_command_only() {
     let usr1 = Sig::new(nix::libc::SIGUSR1).expect("a signal");
     let mut run = Run::new(policy());
@@ -173,6 +198,7 @@ fn other_signals_go_to_the_command_only() {
 #[test]
 fn what_the_terminal_sent_is_not_sent_again() {
     let mut run = Run::new(policy());
+    let _ = run.at(0, Event::Started);
     for sig in [Sig::INT, Sig::QUIT, Sig::WINCH, Sig::TSTP] {
         assert_eq!(run.at(1, from_terminal(sig)), []);
     }
@@ -324,7 +350,10 @@ fn gnu_has_a_clock_that_no_job_control_stops() {
 #[test]
 fn a_stop_key_reaches_a_command_in_its_own_session_through_us() {
     let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
-    assert_eq!(run.at(1, from_process(Sig::TSTP)), [Action::Relay(Sig::TSTP), Action::TellStopped(Sig::TSTP)]);
+    assert_eq!(run.at(1_000, from_process(Sig::TSTP)), [Action::Suspend, Action::TellStopped(Sig::TSTP)]);
+    assert_eq!(run.deadline(), None);
+    assert_eq!(run.at(3_000, from_process(Sig::CONT)), [Action::Resume]);
+    assert_eq!(run.deadline(), Some(12_000));
 }
 
 fn any_event() -> impl Strategy<Value = Event> {

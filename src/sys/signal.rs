@@ -106,6 +106,8 @@ pub struct Incoming {
     pub sig: Sig,
     /// The kernel made it (`SI_KERNEL`), as it does for terminal keys.
     pub is_from_kernel: bool,
+    /// A descriptor of ours had news (`continue_on_news`).
+    pub is_news: bool,
     /// Who sent it, where that is known.
     pub pid: u32,
 }
@@ -122,12 +124,19 @@ pub fn read_signal(fd: BorrowedFd<'_>) -> Option<Incoming> {
     // SAFETY: the kernel filled it whole, and any bytes are a valid value.
     let info = unsafe { info.assume_init() };
     let sig = Sig::new(i32::try_from(info.ssi_signo).ok()?)?;
-    Some(Incoming { sig, is_from_kernel: info.ssi_code == libc::SI_KERNEL, pid: info.ssi_pid })
+    let is_from_kernel = info.ssi_code == libc::SI_KERNEL;
+    // POLL_IN to POLL_HUP of sigaction(2).
+    let is_news = sig == Sig::CONT && (1..=6).contains(&info.ssi_code);
+    Some(Incoming { sig, is_from_kernel, is_news, pid: info.ssi_pid })
 }
 
 /// Blocks until SIGCHLD is pending, which must be blocked, and takes it; false once this time has passed.
 pub fn wait_for_child_signal(timeout: Duration) -> bool {
-    let set: SigSet = [Sig::CHLD].into_iter().collect();
+    take_pending([Sig::CHLD].into_iter().collect(), timeout)
+}
+
+/// Takes a pending blocked signal of this set, waiting for one at most this long, sigtimedwait(2).
+fn take_pending(set: SigSet, timeout: Duration) -> bool {
     let timeout = libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
@@ -145,22 +154,36 @@ pub fn wait_for_child_signal(timeout: Duration) -> bool {
     sig > 0
 }
 
-/// Whether a signal is pending for this process, sigpending(2).
-fn is_pending(sig: Sig) -> bool {
-    let mut set = SigSet::default();
-    // SAFETY: the buffer is a u64 that lives across the call.
-    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut set.0, MASK_SIZE) };
-    set.contains(sig)
+/// From now on input or a hang-up on this socket sends SIGCONT to this process, fcntl(2), O_ASYNC: it goes on even if
+/// it is stopped, and a stop signal that is still pending is forgotten, signal(7).
+pub fn continue_on_news(socket: BorrowedFd<'_>) {
+    let fd = socket.as_raw_fd();
+    let own = rustix::process::getpid().as_raw_pid();
+    // SAFETY: this fcntl takes a number.
+    unsafe { libc::fcntl(fd, libc::F_SETOWN, own) };
+    // SAFETY: as above.
+    unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGCONT) };
+    // SAFETY: this fcntl takes no argument.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: this fcntl takes a number.
+    unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC) };
 }
 
-/// Stops this process as job control does, until it is continued; not if that has come already. All signals must be
-/// blocked, and are again afterwards.
-pub fn stop_by(sig: Sig) {
+/// `F_SETSIG` of fcntl(2), the same on every architecture.
+const F_SETSIG: libc::c_int = 10;
+
+/// Stops this process as job control does, until it is continued. All signals must be blocked, and are afterwards.
+/// `is_outdated` is asked when the stop is pending already: a SIGCONT from then on takes it back.
+pub fn stop_by(sig: Sig, is_outdated: impl FnOnce() -> bool) {
+    // What the caller ignores would not stop us, and yet it has stopped the command.
+    set_disposition(sig, Disposition::Default);
     send_to_self(sig);
-    if is_pending(Sig::CONT) {
+    let only_this: SigSet = [sig].into_iter().collect();
+    if is_outdated() {
+        take_pending(only_this, Duration::ZERO);
         return;
     }
-    set_mask(SigSet::ALL.without([sig].into_iter().collect()));
+    set_mask(SigSet::ALL.without(only_this));
     set_mask(SigSet::ALL);
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpid;
 
-use super::{Tree, procfs};
+use super::{AndThen, Tree, procfs};
 use crate::boundary::Occupancy;
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
@@ -119,7 +119,7 @@ impl Tree<'_> {
 
     fn kill_listed(&self) {
         let list = self.list();
-        self.signal(&list.iter().collect::<Vec<_>>(), Sig::KILL);
+        self.signal(&list.iter().collect::<Vec<_>>(), Sig::KILL, AndThen::Nothing);
     }
 
     fn kill_boundary(&self) {

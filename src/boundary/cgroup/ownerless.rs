@@ -28,7 +28,7 @@ fn find_ownerless() -> io::Result<Ownerless> {
     let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty())?;
     let mut leaves = vec![];
     for entry in Dir::read_from(&parent)? {
-        let entry = entry?;
+        let Ok(entry) = entry else { break };
         let name = entry.file_name();
         let is_guarded = name.to_bytes().starts_with(GUARDED.as_bytes());
         if !is_guarded && !name.to_bytes().starts_with(UNGUARDED.as_bytes()) {
@@ -36,7 +36,7 @@ fn find_ownerless() -> io::Result<Ownerless> {
         }
         let Ok(directory) = openat(&parent, name, DIRECTORY, Mode::empty()) else { continue };
         // Only our own: another user's leaf with our prefix is none of our business, and root's is not a user's to kill.
-        if fstat(&directory)?.st_uid != geteuid().as_raw()
+        if fstat(&directory).is_ok_and(|status| status.st_uid != geteuid().as_raw())
             || flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err()
         {
             continue;
