@@ -18,7 +18,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos demo bench install uninstall man completions docs \
+.PHONY: build static test chaos gnu-check demo bench install uninstall man completions docs \
 	test-kernel-5.10 clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -38,6 +38,10 @@ chaos: ## ten thousand random process trees on each backend
 	$(CARGO) build --release --example fixture
 	TREEKILL_CHAOS_TREES=$${TREEKILL_CHAOS_TREES:-10000} \
 		$(CARGO) test --release --test chaos -- --nocapture
+
+gnu-check: ## ten thousand command lines through us and the machine's GNU timeout
+	TREEKILL_GNU_LINES=$${TREEKILL_GNU_LINES:-10000} \
+		$(CARGO) test --release --test gnu -- --nocapture
 
 demo: build ## a daemon that timeout(1) leaves alive and treekill-run does not
 	tests/demo.sh '$(BIN)'
