@@ -29,8 +29,14 @@ const OUR_UNITS: &Units = &[("ms", 1e-3), ("us", 1e-6)];
 /// GNU timeout's grammar: a C floating point number, then at most one unit.
 fn timeout_grammar(text: &str, units: &Units) -> Option<Duration> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
-    let unsigned = text.strip_prefix('+').unwrap_or(text);
+    let (is_negative, unsigned) = match text.strip_prefix('-') {
+        Some(unsigned) => (true, unsigned),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
     let (number, rest) = number(unsigned)?;
+    if is_negative && number.is_written_nonzero {
+        return None;
+    }
     let (_, scale) = units.iter().find(|(unit, _)| *unit == rest)?;
     Some(number.scaled(*scale))
 }
@@ -164,6 +170,8 @@ mod tests {
             ("0e5", 0.0),
             ("00", 0.0),
             ("0x0p9", 0.0),
+            ("-0", 0.0),
+            ("-0.0s", 0.0),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }

@@ -166,9 +166,14 @@ impl Supervisor {
     /// Takes an event and answers what to do, in this order.
     #[must_use]
     pub fn on_event(&mut self, now: Duration, event: Event) -> Vec<Action> {
-        if event == Event::Broken {
-            return self.break_off();
-        }
+        let event = match event {
+            Event::Broken => return self.break_off(),
+            // The terminal has not reached a command in a session of its own.
+            Event::Signal(sig, Source::Terminal) if !self.policy.is_in_terminal && !sig.is_job_stop() => {
+                Event::Signal(sig, Source::Process)
+            }
+            event => event,
+        };
         match self.state {
             State::Running { paused_at } => self.while_running(now, event, paused_at),
             State::Lingering { until } => self.while_lingering(now, event, until),
@@ -216,10 +221,13 @@ impl Supervisor {
                 self.outcome.cause = Cause::Signal(Sig::HUP);
                 self.stop(now, Some((Sig::HUP, Source::Terminal)))
             }
-            // In a session of its own nobody else stops the tree, and the kernel lets it ignore what terminals send.
-            Event::Signal(sig, Source::Process) if sig.is_job_stop() && !self.policy.is_in_terminal => {
+            // In a session of its own nobody else stops the tree at Ctrl-Z, and by default it would ignore the signal.
+            Event::Signal(sig, Source::Terminal) if sig.is_job_stop() && !self.policy.is_in_terminal => {
                 self.pause(now, paused_at);
                 vec![Action::Suspend, Action::TellStopped(sig)]
+            }
+            Event::Signal(sig, Source::Process) if sig.is_job_stop() && !self.policy.is_in_terminal => {
+                vec![Action::Relay(sig), Action::TellStopped(sig)]
             }
             Event::Signal(Sig::CONT, Source::Process) if paused_at.is_some() && !self.policy.is_in_terminal => {
                 let _ = self.resume(now, paused_at);

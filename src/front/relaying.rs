@@ -12,7 +12,6 @@ use super::deputy;
 use crate::boundary::Boundary;
 use crate::keeper::Setup;
 use crate::outcome::{End, Exit, FAILED, SURVIVORS};
-use crate::plan::Session;
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
 use crate::tree::{Drained, Tree};
@@ -28,7 +27,6 @@ pub(super) struct Front {
     socket: FrontEnd,
     signals: OwnedFd,
     boundary: Box<dyn Boundary>,
-    session: Session,
     drain_limit: Option<Duration>,
     voice: Voice,
     outcome: Option<Exit>,
@@ -59,7 +57,6 @@ impl Front {
             socket,
             signals,
             boundary,
-            session: plan.session,
             drain_limit: plan.drain_limit,
             voice: Voice::new(plan.verbosity),
             outcome: None,
@@ -118,8 +115,7 @@ impl Front {
                 // The keeper woke us: nobody else has sent this.
                 _ if incoming.is_news => {}
                 sig => {
-                    let is_terminals =
-                        incoming.is_from_kernel && sig.is_from_terminals() && self.session == Session::Callers;
+                    let is_terminals = incoming.is_from_kernel && sig.is_from_terminals();
                     let source = if is_terminals { Source::Terminal } else { Source::Process };
                     self.socket.send(ToKeeper::Signal(sig, source));
                 }

@@ -45,7 +45,9 @@ impl Keeper<'_> {
 
     /// Lists the tree, then signals: the command first, since it may want to look after its children itself.
     fn stop(&mut self, sig: Sig, receivers: Receivers) {
-        self.announce(sig);
+        if self.command.is_some() {
+            self.announce(sig);
+        }
         let list = self.list();
         let group = self.commands_group(&list);
         let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);

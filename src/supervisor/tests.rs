@@ -348,9 +348,12 @@ fn gnu_has_a_clock_that_no_job_control_stops() {
 }
 
 #[test]
-fn a_stop_key_reaches_a_command_in_its_own_session_through_us() {
+fn keys_reach_a_command_in_its_own_session_through_us() {
     let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
-    assert_eq!(run.at(1_000, from_process(Sig::TSTP)), [Action::Suspend, Action::TellStopped(Sig::TSTP)]);
+    assert_eq!(run.at(1, from_terminal(Sig::WINCH)), [Action::Relay(Sig::WINCH)]);
+    assert_eq!(run.at(500, from_process(Sig::TSTP)), [Action::Relay(Sig::TSTP), Action::TellStopped(Sig::TSTP)]);
+    assert_eq!(run.deadline(), Some(10_000));
+    assert_eq!(run.at(1_000, from_terminal(Sig::TSTP)), [Action::Suspend, Action::TellStopped(Sig::TSTP)]);
     assert_eq!(run.deadline(), None);
     assert_eq!(run.at(3_000, from_process(Sig::CONT)), [Action::Resume]);
     assert_eq!(run.deadline(), Some(12_000));
