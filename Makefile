@@ -40,6 +40,7 @@ chaos: ## ten thousand random process trees on each backend
 		$(CARGO) test --release --test chaos -- --nocapture
 
 gnu-check: ## ten thousand command lines through us and the machine's GNU timeout
+	$(CARGO) build --release --example fixture
 	TREEKILL_GNU_LINES=$${TREEKILL_GNU_LINES:-10000} \
 		$(CARGO) test --release --test gnu -- --nocapture
 

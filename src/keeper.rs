@@ -56,8 +56,6 @@ pub struct Setup {
 
 /// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
 pub const TOLD: u8 = 0;
-/// How it ends if a front that lives could not be told.
-const UNTOLD: u8 = 1;
 
 /// Takes its place in the session, out of reach of signals to the caller's group, and becomes the subreaper. In terminal
 /// mode it must stay in the caller's session: from another one it would make the command's own groups orphaned, and
@@ -256,7 +254,13 @@ impl Keeper<'_> {
 
     fn answer(&mut self, wake: Wake) {
         match wake {
-            Wake::Signals => self.take_signals(),
+            Wake::Signals => {
+                self.take_signals();
+                // Before the frames: what a signal means depends on whether the command is stopped.
+                if self.must_reap {
+                    self.reap();
+                }
+            }
             Wake::Frames => self.take_frames(),
             Wake::FrontDied => self.handle(Event::FrontDied),
             Wake::DeputyDied => {
@@ -362,9 +366,9 @@ impl Keeper<'_> {
             }
             Reaped::Stopped(pid, sig) if is_command(pid) => self.handle(Event::CommandStopped(sig)),
             Reaped::Continued(pid) if is_command(pid) => {
-                if std::mem::take(&mut self.front_is_stopped) {
-                    // A dead front has its pidfd to tell.
-                    let _ = self.socket.send(ToFront::Continued);
+                // In a session of its own the front goes on first, and the command because of it.
+                if self.front_is_stopped && self.plan.policy.is_in_terminal {
+                    self.front_is_stopped = self.socket.send(ToFront::Continued).is_err();
                 }
                 self.handle(Event::CommandContinued);
             }

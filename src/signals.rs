@@ -114,7 +114,11 @@ const ALIASES: [(&str, i32); 4] = [("EXIT", 0), ("IOT", libc::SIGABRT), ("CLD", 
 pub fn parse(text: &str) -> Result<Sig, String> {
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let number = if !upper.is_empty() && upper.bytes().all(|b| b.is_ascii_digit()) {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let number = if is_number(name) && name != upper {
+        // GNU timeout takes `SIG9`, but no status of a shell there.
+        name.parse().ok().filter(|n| (0..=LAST).contains(n) && !RESERVED.contains(n))
+    } else if is_number(&upper) {
         // A shell shows a death by signal n as 128+n; what wait(2) gives has more bits above the lowest seven.
         upper.parse().ok().map(|n: i32| if n >= 128 { n & 0x7f } else { n }).filter(|n| !RESERVED.contains(n))
     } else if let Some(offset) = name.strip_prefix("RTMIN") {
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_signal_is_understood() {
-        for text in ["TERM", "term", "SIGTERM", "sigTerm", "15", "015", "143"] {
+        for text in ["SIG15", "TERM", "term", "SIGTERM", "sigTerm", "15", "015", "143"] {
             assert_eq!(parse(text), Ok(Sig::TERM), "{text}");
         }
         assert_eq!(parse("IOT"), Ok(Sig(libc::SIGABRT)));

@@ -112,6 +112,8 @@ pub struct Supervisor {
     outcome: Outcome,
     was_alive_at_kill: bool,
     has_started: bool,
+    /// The command is stopped, by whatever.
+    is_stopped: bool,
     /// When a process first asked for the stop that is under way.
     requested_at: Option<Duration>,
 }
@@ -135,6 +137,7 @@ impl Supervisor {
             outcome,
             was_alive_at_kill: false,
             has_started: false,
+            is_stopped: false,
             requested_at: None,
         }
     }
@@ -166,6 +169,11 @@ impl Supervisor {
     /// Takes an event and answers what to do, in this order.
     #[must_use]
     pub fn on_event(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        match event {
+            Event::CommandStopped(_) => self.is_stopped = true,
+            Event::CommandContinued => self.is_stopped = false,
+            _ => {}
+        }
         let event = match event {
             Event::Broken => return self.break_off(),
             // The terminal has not reached a command in a session of its own.
@@ -233,6 +241,9 @@ impl Supervisor {
                 let _ = self.resume(now, paused_at);
                 vec![Action::Resume]
             }
+            // The shell continues the whole job, and a CONT of ours that comes later could undo another Ctrl-Z.
+            Event::Signal(Sig::CONT, Source::Process) if self.policy.is_in_terminal && !self.is_stopped => vec![],
+            Event::Signal(sig, Source::Process) if self.is_stopped && sig.is_job_stop() => vec![],
             // Before exec the command may not be in the terminal's foreground group yet. It blocks all signals until then,
             // so that what both the terminal and we send is one.
             Event::Signal(sig, Source::Terminal) if !self.has_started && sig.is_from_terminals() => {

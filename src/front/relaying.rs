@@ -115,7 +115,9 @@ impl Front {
                 // The keeper woke us: nobody else has sent this.
                 _ if incoming.is_news => {}
                 sig => {
-                    let is_terminals = incoming.is_from_kernel && sig.is_from_terminals();
+                    // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
+                    let is_for_leader = sig == Sig::HUP && leads_session();
+                    let is_terminals = incoming.is_from_kernel && sig.is_from_terminals() && !is_for_leader;
                     let source = if is_terminals { Source::Terminal } else { Source::Process };
                     self.socket.send(ToKeeper::Signal(sig, source));
                 }
@@ -189,4 +191,9 @@ impl Front {
         self.voice.finish();
         Exit::Code(exit)
     }
+}
+
+/// Whether this process leads its session, setsid(2). The session of PID 1 in a namespace may have the number 0.
+fn leads_session() -> bool {
+    nix::unistd::getsid(None).is_ok_and(|session| session.as_raw() == getpid().as_raw_pid())
 }

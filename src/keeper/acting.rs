@@ -27,12 +27,9 @@ impl Keeper<'_> {
         }
     }
 
-    /// At most one such frame is on its way, however often the command is stopped.
     fn tell_stopped(&mut self, sig: Sig) {
-        if !self.front_is_stopped {
-            self.front_is_stopped = self.socket.send(ToFront::Stopped(sig)).is_ok();
-            self.record("stopped", Some(sig), None);
-        }
+        self.front_is_stopped = self.socket.send(ToFront::Stopped(sig)).is_ok();
+        self.record("stopped", Some(sig), None);
     }
 
     fn relay(&mut self, sig: Sig) {
@@ -122,19 +119,21 @@ impl Keeper<'_> {
         self.has_killed = true;
         self.record("kill", Some(Sig::KILL), None);
         self.voice.step("sending SIGKILL to all that is left");
-        if let Some(command) = &self.command {
-            // Whatever else can be seen or opened: this one is in our hand.
+        self.hear_news();
+        let command = self.command.take().map(|command| {
+            // Whatever else can be seen or opened: this one is in our hand. Then the sweep may need its descriptors.
             let _ = send_signal(command.pidfd.as_fd(), Sig::KILL);
-        }
-        let mut ended = vec![];
-        let drained = self.tree.drain(self.plan.drain_limit, &mut |news| {
-            if matches!(news, Reaped::Ended(pid, _) if self.command.as_ref().is_some_and(|command| command.pid == pid))
-            {
-                ended.push(news);
-            }
+            command.pid
         });
-        for news in ended {
-            self.take_reaped(news);
+        let mut end = None;
+        let drained = self.tree.drain(self.plan.drain_limit, &mut |news| {
+            end = match news {
+                Reaped::Ended(pid, how) if Some(pid) == command => Some(how),
+                _ => end,
+            };
+        });
+        if let Some(end) = end {
+            self.handle(Event::CommandEnded(end));
         }
         match drained {
             Drained::Empty => self.handle(Event::Empty),

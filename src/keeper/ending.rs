@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::outcome::{Cause, Exit, FAILED, Outcome, exit_for};
@@ -15,7 +16,7 @@ use crate::wire::ToFront;
 use crate::voice::in_words;
 
 use super::acting::processes;
-use super::{Keeper, TOLD, UNTOLD};
+use super::{Keeper, TOLD};
 
 /// How many processes a line names.
 const NAMED: usize = 5;
@@ -44,11 +45,12 @@ impl Keeper<'_> {
             }
         }
         self.voice.finish();
-        // It continues a front that is stopped, too.
-        match self.socket.send(ToFront::Outcome { exit, killed: self.has_killed }) {
-            Err(Errno::AGAIN) => UNTOLD,
-            _ => TOLD,
+        // It continues a front that is stopped, too. One that somebody else stopped may have left no room for it.
+        while self.socket.send(ToFront::Outcome { exit, killed: self.has_killed }) == Err(Errno::AGAIN) {
+            let room = PollFd::new(&self.socket, PollFlags::OUT);
+            let _ = poll(&mut [room, PollFd::new(&self.front, PollFlags::IN)], None);
         }
+        TOLD
     }
 
     fn say_what_happened(&mut self, outcome: &Outcome) {

@@ -1,24 +1,29 @@
 //! Job control: Ctrl-Z, fg and bg, the clock of a stopped job, background jobs, and who reads the terminal from there.
 
+use std::os::fd::OwnedFd;
+
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::common::running::{is_dead, open_process, state_of};
 use crate::common::{BOUND, Backend, both_backends, needs};
-use crate::pty::{CTRL_C, CTRL_D, CTRL_Z, Shell};
+use crate::pty::{CTRL_C, CTRL_Z, Shell};
 
-/// What bash shows of a job that SIGTSTP stopped.
+/// What bash shows of a job that SIGTSTP stopped. A job that is ended while it is stopped is disowned, since bash may take
+/// it for a stopped one for ever.
 const STOPPED: i32 = 128 + 20;
 
 both_backends! {
     ctrl_z_gives_the_prompt_back_and_fg_goes_on
     ctrl_z_and_bg_go_on_in_the_background
     ctrl_z_and_fg_many_times
+    ctrl_z_right_after_fg_is_not_lost
     ctrl_z_stops_a_script_around_the_command
     ctrl_z_stops_a_pipeline
     ctrl_z_reaches_a_command_that_handles_it
     the_clock_stands_still_while_the_job_is_stopped
     under_gnu_the_clock_runs_while_the_job_is_stopped
     a_command_stopped_by_sigstop_does_not_stop_the_clock
+    a_command_that_is_continued_alone_takes_its_job_along
     a_stopped_job_can_be_ended
     a_stopped_job_whose_wrapper_is_killed_leaves_nothing
     a_background_job_runs_and_is_waited_for
@@ -71,27 +76,60 @@ fn ctrl_z_and_bg_go_on_in_the_background(backend: Backend) {
 
 fn ctrl_z_and_fg_many_times(backend: Backend) {
     let mut shell = Shell::new(backend);
-    shell.command("$TK -t 60 $FX on CONT [ say cont ] on TERM [ exit 3 ] say ready hang");
+    shell.command(&format!("$TK -t 60 $FX {RESUMABLE} on TERM [ exit 3 ] say ready hang"));
     shell.expect("ready");
+    let wrapper = shell.foreground_leader();
     for round in 0..10 {
         shell.key(CTRL_Z);
         shell.ends_with(STOPPED);
         shell.command("fg");
-        shell.expect("cont");
+        resumes(&mut shell, &wrapper, "cont");
         assert!(!shell.has_terminal(), "round {round}");
     }
     shell.key(CTRL_Z);
     shell.ends_with(STOPPED);
-    shell.does("kill %1; wait %1", 3);
+    shell.does("kill %1; disown -a", 0);
+    assert!(is_dead(wrapper, BOUND), "the job stays stopped");
     shell.leave();
+}
+
+/// The shell continues the whole job, and what the wrapper still passes on of that must not undo the next stop.
+fn ctrl_z_right_after_fg_is_not_lost(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -t 60 $FX say ready hang");
+    let command = shell.expect("ready");
+    let wrapper = shell.foreground().as_raw_pid().to_string();
+    for _ in 0..20 {
+        shell.key(CTRL_Z);
+        shell.ends_with(STOPPED);
+        assert!(shell.has_terminal());
+        shell.stops(&command);
+        shell.resumes("fg", "say ready hang\r\n");
+        shell.goes_on(&command);
+        shell.goes_on(&wrapper);
+    }
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    shell.leave();
+}
+
+const RESUMABLE: &str = "on CONT [ say cont ] on WINCH [ say winch ]";
+
+/// Waits until a job with the handlers above goes on. The wrapper, continued like everybody else in the group, has then
+/// looked at what it passes on of that: WINCH comes behind it.
+fn resumes(shell: &mut Shell, wrapper: &OwnedFd, word: &str) {
+    shell.expect(word);
+    pidfd_send_signal(wrapper, Signal::WINCH).expect("the wrapper is there");
+    shell.expect("winch");
 }
 
 fn ctrl_z_stops_a_script_around_the_command(backend: Backend) {
     let mut shell = Shell::new(backend);
-    shell.command("bash -c '$TK $FX on CONT [ say cont ] say ready read say gone-on; $FX say after exit 7'");
-    shell.expect("ready");
+    shell.command("bash -c '$TK $FX say ready read say gone-on; $FX say after exit 7'");
+    let command = shell.expect("ready");
     shell.key(CTRL_Z);
     shell.ends_with(STOPPED);
+    shell.stops(&command);
     shell.resumes("fg", "say gone-on");
     // It has read what was typed, or it would not have gone on.
     shell.command("a line");
@@ -103,13 +141,15 @@ fn ctrl_z_stops_a_script_around_the_command(backend: Backend) {
 
 fn ctrl_z_stops_a_pipeline(backend: Backend) {
     let mut shell = Shell::new(backend);
-    shell.command("cat | $TK $FX say ready read exit 4");
-    shell.expect("ready");
+    shell.command("$FX say head read print line | $TK $FX say ready read exit 4");
+    let head = shell.expect("head");
+    let command = shell.expect("ready");
     shell.key(CTRL_Z);
     shell.ends_with(STOPPED);
+    shell.stops(&head);
+    shell.stops(&command);
     shell.resumes("fg", "exit 4");
     shell.command("a line");
-    shell.key(CTRL_D);
     shell.ends_with(4);
     shell.leave();
 }
@@ -120,12 +160,15 @@ fn ctrl_z_reaches_a_command_that_handles_it(backend: Backend) {
     let mut shell = Shell::new(backend);
     shell.scratch.file("editor.py", EDITOR.as_bytes(), 0o644);
     shell.command("$TK -t 60 python3 editor.py");
-    shell.expect("ready");
+    let command = shell.expect("ready");
+    let wrapper = shell.foreground_leader();
     for _ in 0..3 {
+        // A signal just before it waits for a line would be looked at with that line only.
+        shell.goes_on(&command);
         shell.key(CTRL_Z);
         shell.ends_with(STOPPED);
         shell.resumes("fg", "editor.py");
-        shell.expect("resumed");
+        resumes(&mut shell, &wrapper, "resumed");
     }
     shell.command("quit");
     shell.ends_with(7);
@@ -141,7 +184,8 @@ def stop(*_):
     signal.signal(signal.SIGTSTP, stop)
     os.write(9, b"resumed 1\n")
 signal.signal(signal.SIGTSTP, stop)
-os.write(9, b"ready 1\n")
+signal.signal(signal.SIGWINCH, lambda *_: os.write(9, b"winch 1\n"))
+os.write(9, b"ready %d\n" % os.getpid())
 sys.stdin.readline()
 os._exit(7)
 "#;
@@ -175,7 +219,7 @@ fn under_gnu_the_clock_runs_while_the_job_is_stopped(backend: Backend) {
     shell.ends_with(STOPPED);
     shell.expect("term");
     assert!(is_dead(wrapper, BOUND));
-    shell.does("wait %1", 124);
+    shell.notices("", "Exit 124");
     shell.leave();
 }
 
@@ -186,14 +230,32 @@ fn a_command_stopped_by_sigstop_does_not_stop_the_clock(backend: Backend) {
     shell.leave().said("term", 1);
 }
 
+/// By a signal to the command that the shell knows nothing of: a job that stayed stopped could never be waited for.
+fn a_command_that_is_continued_alone_takes_its_job_along(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -k 60 $FX on CONT [ say cont ] on USR1 [ exit 5 ] say ready hang");
+    let command = shell.expect_process("ready");
+    let wrapper = shell.foreground_leader();
+    shell.key(CTRL_Z);
+    shell.ends_with(STOPPED);
+    pidfd_send_signal(&command, Signal::CONT).expect("it is stopped");
+    shell.expect("cont");
+    pidfd_send_signal(&command, Signal::USR1).expect("it goes on");
+    assert!(is_dead(wrapper, BOUND), "the wrapper stays stopped though its command has ended");
+    shell.notices("", "Exit 5");
+    shell.leave();
+}
+
 fn a_stopped_job_can_be_ended(backend: Backend) {
     let mut shell = Shell::new(backend);
     shell.command("$TK -k 60 $FX daemon [ say daemon hang ] say ready hang");
     shell.expect("daemon");
     shell.expect("ready");
+    let wrapper = shell.foreground_leader();
     shell.key(CTRL_Z);
     shell.ends_with(STOPPED);
-    shell.does("kill %1; wait %1", 143);
+    shell.does("kill %1; disown -a", 0);
+    assert!(is_dead(wrapper, BOUND), "the job stays stopped");
     shell.leave();
 }
 
@@ -207,7 +269,7 @@ fn a_stopped_job_whose_wrapper_is_killed_leaves_nothing(backend: Backend) {
     shell.ends_with(STOPPED);
     pidfd_send_signal(wrapper, Signal::KILL).expect("it is stopped");
     assert!(is_dead(member, BOUND) && is_dead(command, BOUND), "the tree lives on");
-    shell.does("wait %1", 137);
+    shell.notices("", "Killed");
     shell.leave();
 }
 
@@ -258,9 +320,7 @@ fn a_background_job_ends_at_its_limit_and_leaves_the_terminal_alone(backend: Bac
     assert!(job.is_none_or(|job| is_dead(job, BOUND)));
     assert_eq!(shell.foreground(), other, "the terminal was stolen");
     assert!(!shell.echoes(), "the modes of another job were changed");
-    shell.command("");
-    shell.ends_with(0);
-    shell.does("wait %1", 137);
+    shell.notices("", "Exit 137");
     shell.leave();
 }
 
@@ -287,14 +347,16 @@ fn a_background_command_that_sets_the_terminal_stops_its_job(backend: Backend) {
 /// Whenever it is continued in the background it reads again and is stopped again.
 fn a_storm_of_stops_ends_with_the_job(backend: Backend) {
     let mut shell = Shell::new(backend);
-    shell.notices("$TK -t 60 -k 60 $FX fork [ read ] fork [ read ] read exit 5 &", "Stopped");
+    shell.notices("$TK -t 60 -k 60 $FX fork [ read ] fork [ read ] read exit 5 & echo wrapper $! >&9", "Stopped");
+    let wrapper = shell.expect_process("wrapper");
     for _ in 0..10 {
         shell.notices("kill -CONT %1", "Stopped");
         assert!(shell.has_terminal());
     }
     shell.notices("for i in {1..300}; do kill -CONT %1; done", "Stopped");
     assert!(shell.has_terminal());
-    shell.does("kill %1; wait %1", 143);
+    shell.does("kill %1; disown -a", 0);
+    assert!(is_dead(wrapper, BOUND), "the job stays stopped");
     shell.leave();
 }
 
@@ -311,26 +373,28 @@ fn under_gnu_a_job_that_reads_from_the_background_ends_at_its_limit(backend: Bac
     shell.does("$TG -k .3 1 $FX ignore TERM say ready read exit 5 & echo wrapper $! >&9", 0);
     let job = shell.expect("wrapper").parse().ok().and_then(open_process);
     assert!(job.is_none_or(|job| is_dead(job, BOUND)));
-    shell.does("wait %1", 137);
+    shell.notices("", "Exit 137");
     shell.leave();
 }
 
 fn two_jobs_take_turns(backend: Backend) {
     let mut shell = Shell::new(backend);
+    let mut wrappers = vec![];
     for word in ["one", "two"] {
-        shell.command(&format!("$TK -t 60 $FX on CONT [ say {word}-cont ] on USR1 [ exit 42 ] say {word} hang"));
+        shell.command(&format!("$TK -t 60 $FX {RESUMABLE} on USR1 [ exit 42 ] say {word} hang"));
         shell.expect(word);
+        wrappers.push(shell.foreground_leader());
         shell.key(CTRL_Z);
         shell.ends_with(STOPPED);
     }
-    for (job, word) in [("%1", "one-cont"), ("%2", "two-cont"), ("%1", "one-cont")] {
+    for (job, wrapper) in [("%1", 0), ("%2", 1), ("%1", 0)] {
         shell.command(&format!("fg {job}"));
-        shell.expect(word);
+        resumes(&mut shell, &wrappers[wrapper], "cont");
         shell.key(CTRL_Z);
         shell.ends_with(STOPPED);
         assert!(shell.has_terminal());
     }
-    shell.does("bg %1; kill -USR1 %1; wait %1", 42);
-    shell.does("bg %2; kill -USR1 %2; wait %2", 42);
+    shell.notices("bg %1; kill -USR1 %1", "Exit 42");
+    shell.notices("bg %2; kill -USR1 %2", "Exit 42");
     shell.leave();
 }

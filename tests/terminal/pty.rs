@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
+use crate::common::running::state_of;
 use crate::common::{self, BOUND, Backend, Ended, Run, Running, Scratch};
 
 /// What Ctrl-C, Ctrl-D, Ctrl-Z and Ctrl-\ send.
@@ -155,6 +156,28 @@ impl Shell {
     pub(crate) fn resumes(&mut self, line: &str, text: &str) {
         self.command(line);
         self.sees(text);
+    }
+
+    /// Waits until job control has stopped this process. One that reads the terminal could still take what is typed next
+    /// when its shell shows a prompt already.
+    pub(crate) fn stops(&mut self, pid: &str) {
+        self.is_in_state(pid, 'T');
+    }
+
+    /// Waits until it goes on, and waits for something by itself. Between naming a job and continuing it a shell would miss
+    /// the next Ctrl-Z.
+    pub(crate) fn goes_on(&mut self, pid: &str) {
+        self.is_in_state(pid, 'S');
+    }
+
+    fn is_in_state(&mut self, pid: &str, wanted: char) {
+        let deadline = Instant::now() + BOUND;
+        while state_of(pid) != Some(wanted) {
+            if Instant::now() > deadline {
+                self.fail(&format!("{pid} is not in state {wanted}"));
+            }
+            self.read_some(Instant::now() + Duration::from_millis(5));
+        }
     }
 
     /// Waits for a word on the tether and gives what is behind it.

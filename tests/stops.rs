@@ -1,0 +1,299 @@
+//! Job control without a terminal: a front that follows its command into a stop and out of it, and the clock meanwhile.
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use common::kin::state_and_parent;
+use common::running::{is_dead, open_process, state_of};
+use common::{BOUND, Backend, Ended, Run, Running, both_backends, sys};
+use rustix::process::{Signal, pidfd_send_signal};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A pause that must not count.
+const PAUSE: Duration = Duration::from_millis(1500);
+
+both_backends! {
+    a_front_that_followed_its_command_goes_on_with_it
+    a_front_follows_its_command_again_and_again
+    a_front_that_is_stopped_ends_when_its_keeper_is_killed
+    a_front_that_is_stopped_ends_when_its_command_is_killed
+    a_front_with_children_follows_its_command_too
+    a_front_with_children_ends_when_its_keeper_is_killed
+    without_a_caller_in_its_session_a_front_follows_too
+    stops_that_a_front_without_cpu_never_saw_are_none
+    a_front_without_cpu_ends_as_a_command_that_was_killed_while_stopped
+    a_front_whose_caller_ignores_the_stop_follows_all_the_same
+    in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs
+    waiting_for_leftovers_does_not_count_the_pause
+    a_first_request_in_a_stop_by_the_clock_leaves_its_grace_and_a_second_does_not
+}
+
+/// A process of the run: its number for /proc, and what surely means it.
+struct Actor {
+    pid: String,
+    pidfd: OwnedFd,
+}
+
+impl Actor {
+    fn said(running: &mut Running, word: &str) -> Actor {
+        let pid = running.expect(word);
+        Actor::of(running, pid)
+    }
+
+    fn of(running: &mut Running, pid: String) -> Actor {
+        match pid.parse().ok().and_then(open_process) {
+            Some(pidfd) => Actor { pid, pidfd },
+            None => running.fail(&format!("{pid} is not there")),
+        }
+    }
+
+    fn gets(&self, signal: Signal) {
+        pidfd_send_signal(&self.pidfd, signal).expect("a living process can be signalled");
+    }
+
+    fn is_stopped(&self) -> bool {
+        state_of(&self.pid) == Some('T')
+    }
+}
+
+/// A run as an interactive shell starts it: its caller leads the session, and the job has a group of its own there.
+struct Job {
+    running: Running,
+    front: Actor,
+    command: Actor,
+}
+
+impl Job {
+    /// The command has to say `ready`.
+    fn start(run: Run) -> Job {
+        Job::behind(run, "", Running::open_gate)
+    }
+
+    /// These steps come before the wrapper in its own process, and `meanwhile` before its command is waited for.
+    fn behind(run: Run, steps: &str, meanwhile: impl FnOnce(&mut Running)) -> Job {
+        let fixture = common::fixture();
+        let before = format!("call [ {} setpgid say front {steps} exec", fixture.display());
+        let mut running = run.called_by(&before, "]").spawn();
+        let front = Actor::said(&mut running, "front");
+        let command = Actor::said(&mut running, "ready");
+        meanwhile(&mut running);
+        Job { running, front, command }
+    }
+
+    fn awaits(&mut self, what: &str, is_so: impl Fn(&Job) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            if start.elapsed() > BOUND {
+                self.running.fail(&format!("waited in vain: {what}"));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The command alone is stopped, and the front follows.
+    fn stop(&mut self) {
+        self.command.gets(Signal::TSTP);
+        self.awaits("the command stops", |job| job.command.is_stopped());
+        self.awaits("the front follows", |job| job.front.is_stopped());
+    }
+
+    /// The command alone is continued, and the front follows.
+    fn go_on(&mut self) {
+        self.command.gets(Signal::CONT);
+        self.awaits("the command goes on", |job| !job.command.is_stopped());
+        self.awaits("the front goes on", |job| !job.front.is_stopped());
+    }
+
+    fn keeper(&mut self) -> Actor {
+        let command = self.command.pid.parse().expect("a PID");
+        let (_, keeper) = state_and_parent(command).expect("the command is there");
+        Actor::of(&mut self.running, keeper.to_string())
+    }
+
+    /// The shell's view of the status.
+    #[track_caller]
+    fn returns(&mut self, status: i32) -> Ended {
+        let ended = self.running.wait();
+        ended.exited(0).took_less_than(LONG);
+        assert_eq!(ended.value("returned"), status.to_string(), "wrong status\n{ended}");
+        ended
+    }
+}
+
+const COMMAND: &str = "on USR1 [ exit 42 ] on WINCH [ say winch ] say ready hang";
+
+fn a_front_that_followed_its_command_goes_on_with_it(backend: Backend) {
+    let mut job = Job::start(Run::new(backend).options("-f -t 25").fixture(COMMAND));
+    job.stop();
+    job.go_on();
+    job.command.gets(Signal::USR1);
+    job.returns(42);
+}
+
+fn a_front_follows_its_command_again_and_again(backend: Backend) {
+    let mut job = Job::start(Run::new(backend).options("-f -t 60").fixture(COMMAND));
+    for _ in 0..50 {
+        job.stop();
+        job.go_on();
+    }
+    job.command.gets(Signal::USR1);
+    job.returns(42);
+}
+
+/// Nobody continues the front.
+fn a_front_that_is_stopped_ends_when_its_keeper_is_killed(backend: Backend) {
+    let steps = format!("fork [ setsid ignore TERM hang ] {COMMAND}");
+    let mut job = Job::start(Run::new(backend).options("-f -t 25").fixture(&steps));
+    job.stop();
+    job.keeper().gets(Signal::KILL);
+    job.returns(125).complained_of("was killed");
+}
+
+/// Nobody continues the front.
+fn a_front_that_is_stopped_ends_when_its_command_is_killed(backend: Backend) {
+    let mut job = Job::start(Run::new(backend).options("-f -t 25").fixture(COMMAND));
+    job.stop();
+    job.command.gets(Signal::KILL);
+    job.returns(137);
+}
+
+/// A front that is born with a child: another process stands between it and its keeper.
+fn with_a_child(backend: Backend, options: &str) -> Job {
+    let run = Run::new(backend).options(options).gated().fixture(COMMAND);
+    Job::behind(run, "fork [ say stranger read exit 0 ]", |running| {
+        let stranger = running.expect_process("stranger");
+        running.open_gate();
+        assert!(is_dead(&stranger, BOUND), "the front's own child does not end");
+    })
+}
+
+fn a_front_with_children_follows_its_command_too(backend: Backend) {
+    let mut job = with_a_child(backend, "-f -t 25");
+    job.stop();
+    job.go_on();
+    job.stop();
+    job.command.gets(Signal::KILL);
+    job.returns(137);
+}
+
+fn a_front_with_children_ends_when_its_keeper_is_killed(backend: Backend) {
+    let mut job = with_a_child(backend, "-f -t 25");
+    job.stop();
+    job.keeper().gets(Signal::KILL);
+    job.returns(125);
+}
+
+/// Here only the keeper keeps the group of front and command from being orphaned.
+fn without_a_caller_in_its_session_a_front_follows_too(backend: Backend) {
+    let start = || {
+        let mut running = Run::new(backend).options("-f -t 25").fixture(COMMAND).spawn();
+        let command = Actor::said(&mut running, "ready");
+        let front = running.pid().to_string();
+        let front = Actor::of(&mut running, front);
+        let mut job = Job { running, front, command };
+        job.stop();
+        job
+    };
+    let mut job = start();
+    job.go_on();
+    job.command.gets(Signal::USR1);
+    job.running.wait().exited(42).took_less_than(LONG);
+    let mut job = start();
+    job.command.gets(Signal::KILL);
+    job.running.wait().died_of(Signal::KILL).took_less_than(LONG);
+}
+
+/// How often a process has gone to sleep by itself, proc_pid_status(5).
+fn naps(pid: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| Some(line.strip_prefix("voluntary_ctxt_switches:")?.trim().to_owned()))
+}
+
+/// A job whose front is held while its command is stopped and continued hundreds of times, and its keeper sees that.
+fn with_a_held_front(backend: Backend) -> Job {
+    let mut job = Job::start(Run::new(backend).options("-f -t 60").fixture(COMMAND));
+    job.front.gets(Signal::STOP);
+    job.awaits("the front is held", |job| job.front.is_stopped());
+    let keeper = job.keeper();
+    for _ in 0..400 {
+        for (signal, stops) in [(Signal::TSTP, true), (Signal::CONT, false)] {
+            let before = naps(&keeper.pid);
+            job.command.gets(signal);
+            job.awaits("the command follows", |job| job.command.is_stopped() == stops);
+            job.awaits("the keeper looks", |_| naps(&keeper.pid) != before);
+        }
+    }
+    job
+}
+
+fn stops_that_a_front_without_cpu_never_saw_are_none(backend: Backend) {
+    let mut job = with_a_held_front(backend);
+    job.front.gets(Signal::CONT);
+    // The front has passed that on by the time this arrives: it can't undo the next stop.
+    job.front.gets(Signal::WINCH);
+    job.running.expect("winch");
+    job.stop();
+    job.go_on();
+    job.command.gets(Signal::USR1);
+    job.returns(42);
+}
+
+fn a_front_without_cpu_ends_as_a_command_that_was_killed_while_stopped(backend: Backend) {
+    let mut job = with_a_held_front(backend);
+    job.command.gets(Signal::TSTP);
+    job.awaits("the command stops", |job| job.command.is_stopped());
+    job.command.gets(Signal::KILL);
+    assert!(is_dead(&job.command.pidfd, BOUND), "SIGKILL does not end the command");
+    job.front.gets(Signal::CONT);
+    job.returns(137);
+}
+
+fn a_front_whose_caller_ignores_the_stop_follows_all_the_same(backend: Backend) {
+    let run = Run::new(backend).options("-f -t 25").setup(|| sys::ignore(Signal::TSTP.as_raw()));
+    let mut job = Job::start(run.fixture(&format!("default TSTP {COMMAND}")));
+    job.stop();
+    job.go_on();
+    job.command.gets(Signal::USR1);
+    job.returns(42);
+}
+
+/// What a process sends is the command's to decide on; the front stops as whoever sent it expects.
+fn in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs(backend: Backend) {
+    let steps = "on TSTP [ say tstp ] on CONT [ say cont ] say ready hang";
+    let mut job = Job::start(Run::new(backend).options("--new-session -t 2 -k 20").fixture(steps));
+    job.front.gets(Signal::TSTP);
+    job.running.expect("tstp");
+    job.awaits("the front stops", |job| job.front.is_stopped());
+    job.front.gets(Signal::CONT);
+    job.running.expect("cont");
+    job.awaits("the front goes on", |job| !job.front.is_stopped());
+    // This time nobody continues it.
+    job.front.gets(Signal::TSTP);
+    job.running.expect("tstp");
+    job.awaits("the front stops", |job| job.front.is_stopped() || is_dead(&job.front.pidfd, Duration::ZERO));
+    job.returns(124).took_at_least(Duration::from_secs(2));
+}
+
+fn waiting_for_leftovers_does_not_count_the_pause(backend: Backend) {
+    let run = Run::new(backend).options("-f -t 2 --leftovers wait");
+    let mut job = Job::start(run.fixture("daemon [ say member hang ] say ready hang"));
+    let member = Actor::said(&mut job.running, "member");
+    job.stop();
+    assert!(!is_dead(&member.pidfd, PAUSE), "nothing ends a leftover that is waited for");
+    job.command.gets(Signal::KILL);
+    job.returns(124).took_at_least(PAUSE + Duration::from_secs(2));
+}
+
+fn a_first_request_in_a_stop_by_the_clock_leaves_its_grace_and_a_second_does_not(backend: Backend) {
+    let steps = "on TERM [ say term ] say ready hang";
+    let mut running = Run::new(backend).options("-t 300ms -k 60").fixture(steps).spawn();
+    let command = running.expect_process("ready");
+    running.expect("term");
+    running.signal(Signal::TERM);
+    assert!(!is_dead(&command, Duration::from_millis(600)), "the grace was cut by the first request");
+    running.signal(Signal::TERM);
+    running.wait().exited(137).took_less_than(LONG);
+}
