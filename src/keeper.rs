@@ -116,6 +116,7 @@ pub fn run(setup: Setup) -> u8 {
         must_reap: false,
         watch: None,
         front_is_stopped: false,
+        stops_told: 0,
         has_killed: false,
         signals,
         socket,
@@ -154,6 +155,8 @@ struct Keeper<'a> {
     watch: Option<Watch>,
     /// The front was told to stop, and not yet to go on.
     front_is_stopped: bool,
+    /// How often it was told, modulo 256.
+    stops_told: u8,
     /// SIGKILL was sent to the tree.
     has_killed: bool,
     signals: OwnedFd,
@@ -335,8 +338,17 @@ impl Keeper<'_> {
     }
 
     fn take_frames(&mut self) {
-        while let Some(ToKeeper::Signal(sig, source)) = self.socket.receive() {
-            self.handle(Event::Signal(sig, source));
+        while let Some(frame) = self.socket.receive() {
+            match frame {
+                ToKeeper::Signal(sig, source) => self.handle(Event::Signal(sig, source)),
+                ToKeeper::Continued { stops } => {
+                    // The command may have been continued with the front, and stopped again since: that stop is to stay.
+                    self.reap();
+                    if stops == self.stops_told || !self.plan.policy.is_in_terminal {
+                        self.handle(Event::Signal(Sig::CONT, Source::Process));
+                    }
+                }
+            }
         }
     }
 

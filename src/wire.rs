@@ -24,8 +24,13 @@ pub enum Source {
 /// What the front tells the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToKeeper {
-    /// This signal reached the front.
+    /// This signal, no SIGCONT, reached the front.
     Signal(Sig, Source),
+    /// SIGCONT reached the front, which had taken this many `Stopped`, modulo 256.
+    Continued {
+        /// How many.
+        stops: u8,
+    },
 }
 
 /// What the keeper tells the front.
@@ -52,6 +57,7 @@ type Frame = [u8; FRAME];
 impl ToKeeper {
     fn encode(self) -> Frame {
         match self {
+            ToKeeper::Continued { stops } => frame(b'g', stops),
             ToKeeper::Signal(sig, Source::Process) => frame(b'p', sig_byte(sig)),
             ToKeeper::Signal(sig, Source::Terminal) => frame(b't', sig_byte(sig)),
         }
@@ -59,6 +65,7 @@ impl ToKeeper {
 
     fn decode(frame: Frame) -> Option<ToKeeper> {
         match frame {
+            [b'g', stops, 0, 0] => Some(ToKeeper::Continued { stops }),
             [b'p', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Process)),
             [b't', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Terminal)),
             _ => None,
@@ -195,6 +202,13 @@ mod tests {
                 let message = ToKeeper::Signal(sig, source);
                 assert_eq!(ToKeeper::decode(message.encode()), Some(message));
             }
+        }
+        for message in [ToFront::Begun, ToFront::Continued] {
+            assert_eq!(ToFront::decode(message.encode()), Some(message));
+        }
+        for stops in 0..=255 {
+            let message = ToKeeper::Continued { stops };
+            assert_eq!(ToKeeper::decode(message.encode()), Some(message));
         }
         for code in 0..=255 {
             let message = ToFront::Outcome { exit: Exit::Code(code), killed: false };

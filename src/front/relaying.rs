@@ -35,6 +35,8 @@ pub(super) struct Front {
     /// How the child ended.
     end: Option<End>,
     is_hung_up: bool,
+    /// How often the keeper has told that the command was stopped.
+    stops: u8,
     /// The keeper may have started something.
     has_begun: bool,
 }
@@ -63,6 +65,7 @@ impl Front {
             killed: false,
             end: None,
             is_hung_up: false,
+            stops: 0,
             has_begun: false,
         })
     }
@@ -114,6 +117,7 @@ impl Front {
                 _ if is_own => {}
                 // The keeper woke us: nobody else has sent this.
                 _ if incoming.is_news => {}
+                Sig::CONT => self.socket.send(ToKeeper::Continued { stops: self.stops }),
                 sig => {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
                     let is_for_leader = sig == Sig::HUP && leads_session();
@@ -149,7 +153,10 @@ impl Front {
                     self.has_begun = true;
                     stop
                 }
-                ToFront::Stopped(sig) => Some(sig),
+                ToFront::Stopped(sig) => {
+                    self.stops = self.stops.wrapping_add(1);
+                    Some(sig)
+                }
                 ToFront::Continued => None,
                 ToFront::Outcome { exit, killed } => {
                     self.outcome = Some(exit);
@@ -160,8 +167,9 @@ impl Front {
         }
         let Some(sig) = stop else { return };
         // Armed before the last look: what the keeper sends after that look continues us.
-        sys::continue_on_news(self.socket.as_fd());
+        sys::continue_on_news(self.socket.as_fd(), true);
         sys::stop_by(sig, || has_news(&self.socket));
+        sys::continue_on_news(self.socket.as_fd(), false);
     }
 
     /// The keeper was killed: the tree is ours to end.

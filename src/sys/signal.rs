@@ -154,9 +154,9 @@ fn take_pending(set: SigSet, timeout: Duration) -> bool {
     sig > 0
 }
 
-/// From now on input or a hang-up on this socket sends SIGCONT to this process, fcntl(2), O_ASYNC: it goes on even if
-/// it is stopped, and a stop signal that is still pending is forgotten, signal(7).
-pub fn continue_on_news(socket: BorrowedFd<'_>) {
+/// From now on, or no longer, input or a hang-up on this socket sends SIGCONT to this process, fcntl(2), O_ASYNC: it goes
+/// on even if it is stopped. Every stop signal that is pending is forgotten then, signal(7), also one from elsewhere.
+pub fn continue_on_news(socket: BorrowedFd<'_>, is_wanted: bool) {
     let fd = socket.as_raw_fd();
     let own = rustix::process::getpid().as_raw_pid();
     // SAFETY: this fcntl takes a number.
@@ -166,7 +166,7 @@ pub fn continue_on_news(socket: BorrowedFd<'_>) {
     // SAFETY: this fcntl takes no argument.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     // SAFETY: this fcntl takes a number.
-    unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC) };
+    unsafe { libc::fcntl(fd, libc::F_SETFL, if is_wanted { flags | libc::O_ASYNC } else { flags & !libc::O_ASYNC }) };
 }
 
 /// `F_SETSIG` of fcntl(2), the same on every architecture.
