@@ -65,6 +65,8 @@ impl Shell {
             ("PS1", "{$?}".into()),
             ("PROMPT_COMMAND", String::new()),
             ("HISTFILE", String::new()),
+            // Interpreters leave their history there.
+            ("HOME", scratch.path().display().to_string()),
             ("INPUTRC", "/dev/null".into()),
             ("LESSHISTFILE", "-".into()),
             ("PYTHON_BASIC_REPL", "1".into()),
