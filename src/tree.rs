@@ -7,8 +7,11 @@
 mod drain;
 pub mod procfs;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
+
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
@@ -68,12 +71,24 @@ pub struct Tree<'a> {
     boundary: &'a dyn Boundary,
     /// Ancestry can be read in /proc.
     sees_ancestry: bool,
+    /// When listing and signalling one by one must come to an end: a storm of sessions leaves us little of the CPUs, and
+    /// whoever is not reached by then is SIGKILL's.
+    until: Cell<Option<Duration>>,
 }
 
 impl<'a> Tree<'a> {
     /// The tree below this process, which must be the subreaper of the command.
     pub fn new(boundary: &'a dyn Boundary) -> Tree<'a> {
-        Tree { boundary, sees_ancestry: procfs::shows_our_namespace() }
+        Tree { boundary, sees_ancestry: procfs::shows_our_namespace(), until: Cell::new(None) }
+    }
+
+    /// Listing and signalling end at this moment, whoever has not been reached by then; `None` gives them all their time.
+    pub fn give_time(&self, until: Option<Duration>) {
+        self.until.set(until);
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.get().is_some_and(|until| sys::now() >= until)
     }
 
     /// Lists the processes that are alive, in the boundary or below us.
@@ -83,7 +98,7 @@ impl<'a> Tree<'a> {
         let mut processes = vec![];
         let mut seen = BTreeSet::new();
         if self.sees_ancestry {
-            for pid in descendants() {
+            for pid in descendants(&|| self.is_late()) {
                 let net = if members.contains(&pid.as_raw_pid()) { Net::Boundary } else { Net::Ancestry };
                 // Hidden or gone: whether it is a member decides.
                 let Some(stat) = procfs::stat(pid) else { continue };
@@ -113,11 +128,16 @@ impl<'a> Tree<'a> {
         let (inside, outside): (Vec<&Process>, Vec<&Process>) =
             processes.iter().copied().partition(|process| process.net == Net::Boundary);
         let batch = batch();
-        let inside: usize = inside.chunks(batch).map(|members| self.signal_members(members, sig, and_then)).sum();
+        let inside: usize = inside
+            .chunks(batch)
+            .take_while(|_| !self.is_late())
+            .map(|members| self.signal_members(members, sig, and_then))
+            .sum();
         let mut line = Line::new(batch);
         inside
             + outside
                 .iter()
+                .take_while(|_| !self.is_late())
                 .filter(|process| line.confirm(process.pid).is_some_and(|pidfd| deliver(pidfd, sig, and_then)))
                 .count()
     }
@@ -139,14 +159,14 @@ impl<'a> Tree<'a> {
 const WALKS: usize = 3;
 
 /// Everything below this process, parents before their children, as far as /proc shows it at this moment.
-fn descendants() -> Vec<Pid> {
+fn descendants(is_late: &dyn Fn() -> bool) -> Vec<Pid> {
     let mut found = vec![];
     let mut known = BTreeSet::new();
     for _ in 0..WALKS {
         let before = found.len();
         let mut queue = VecDeque::from([getpid()]);
         let mut visited = BTreeSet::new();
-        while let Some(parent) = queue.pop_front() {
+        while let Some(parent) = queue.pop_front().filter(|_| !is_late()) {
             // A process that ended in between has no children any more: they are ours.
             let _ = procfs::for_each_child(parent, &mut |pid| {
                 // Reading /proc of the thousands of dead that a fork storm leaves takes seconds where the storm has the CPUs.

@@ -46,6 +46,7 @@ impl Keeper<'_> {
         if self.command.is_some() {
             self.announce(sig);
         }
+        self.tree.give_time(self.supervisor.next_deadline());
         let list = self.list();
         let group = self.commands_group(&list);
         let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
@@ -120,6 +121,7 @@ impl Keeper<'_> {
         self.has_killed = true;
         self.record("kill", Some(Sig::KILL), None);
         self.voice.step("sending SIGKILL to all that is left");
+        self.tree.give_time(None);
         self.hear_news();
         let command = self.command.take().map(|command| {
             // Whatever else can be seen or opened: this one is in our hand. Then the sweep may need its descriptors.
