@@ -46,7 +46,6 @@ impl Keeper<'_> {
         if self.command.is_some() {
             self.announce(sig);
         }
-        self.tree.give_time(self.supervisor.next_deadline());
         let list = self.list();
         let group = self.commands_group(&list);
         let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
@@ -94,6 +93,7 @@ impl Keeper<'_> {
     /// The tree, with the command in front for as long as we have not reaped it: where /proc hides it, or descriptors
     /// are short, its pidfd still reaches it.
     fn list(&self) -> Vec<Process> {
+        self.tree.give_time(self.supervisor.next_deadline());
         let mut list = self.tree.list();
         if let Some(command) = &self.command
             && !list.iter().any(|process| self.is_command(process))
