@@ -135,7 +135,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
             return Err(anyhow!(error).context("cannot fork").into());
         }
     };
-    let mut front = Front::new(child, needs_deputy, socket, setup)?;
+    let mut front = Front::new(child, needs_deputy, socket, setup);
     // While the command starts: what a run that was killed has left is ended.
     let ownerless = has_leaf.then(remove_ownerless);
     let exit = front.relay_until_the_end();

@@ -43,11 +43,7 @@ fn watch(keeper: Pid, setup: Setup) -> u8 {
             Reaped::Ended(pid, End::Exited(status)) if pid == keeper && status == keeper::TOLD => return keeper::TOLD,
             Reaped::Ended(pid, _) if pid == keeper => break,
             // Nobody else continues it.
-            Reaped::Stopped(pid, _) if pid == keeper => {
-                if let Ok(pidfd) = pidfd_open(keeper, PidfdFlags::empty()) {
-                    let _ = sys::send_signal(pidfd.as_fd(), Sig::CONT);
-                }
-            }
+            Reaped::Stopped(pid, _) if pid == keeper => sys::signal_child(pid, Sig::CONT),
             Reaped::Nothing => {
                 // Everything is blocked, and SIGCHLD is the only signal that is of interest.
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);

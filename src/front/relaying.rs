@@ -4,9 +4,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, getpid};
 
 use super::deputy;
 use crate::boundary::Boundary;
@@ -22,7 +21,6 @@ use crate::wire::{FrontEnd, Source, ToFront, ToKeeper, has_news, is_hung_up};
 pub(super) struct Front {
     /// The keeper or the deputy.
     child: Pid,
-    pidfd: OwnedFd,
     is_deputy: bool,
     socket: FrontEnd,
     signals: OwnedFd,
@@ -42,19 +40,11 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Keeps what the front needs of the setup and closes its copies of the rest.
-    ///
-    /// # Errors
-    /// EMFILE; the keeper and what it has started are ended then.
-    pub(super) fn new(child: Pid, is_deputy: bool, socket: FrontEnd, setup: Setup) -> anyhow::Result<Front> {
+    /// Keeps what the front needs of the setup and closes its copies of the rest. Nothing here may fail: the child runs.
+    pub(super) fn new(child: Pid, is_deputy: bool, socket: FrontEnd, setup: Setup) -> Front {
         let Setup { boundary, signals, plan, .. } = setup;
-        let pidfd = pidfd_open(child, PidfdFlags::empty()).inspect_err(|_| {
-            sys::kill_child(child);
-            Tree::new(&*boundary).drain(plan.drain_limit, &mut |_| {});
-        });
-        Ok(Front {
+        Front {
             child,
-            pidfd: pidfd.context("cannot open a pidfd of the keeper")?,
             is_deputy,
             socket,
             signals,
@@ -67,7 +57,7 @@ impl Front {
             is_hung_up: false,
             stops: 0,
             has_begun: false,
-        })
+        }
     }
 
     /// Whether something of the tree could not tidy up behind itself.
@@ -90,12 +80,10 @@ impl Front {
     }
 
     fn wait(&mut self) {
+        // The child's end and stops are told by SIGCHLD, which is never ignored here.
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if !self.is_hung_up {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
-        }
-        if self.end.is_none() {
-            fds.push(PollFd::new(&self.pidfd, PollFlags::IN));
         }
         // EINTR can't be, with all signals blocked; whatever it is, everything is looked at again.
         let _ = poll(&mut fds, None);
@@ -135,9 +123,7 @@ impl Front {
             let news = if getpid().is_init() { sys::reap() } else { sys::reap_only(self.child) };
             match news {
                 Reaped::Ended(pid, end) if pid == self.child => self.end = Some(end),
-                Reaped::Stopped(pid, _) if pid == self.child => {
-                    let _ = sys::send_signal(self.pidfd.as_fd(), Sig::CONT);
-                }
+                Reaped::Stopped(pid, _) if pid == self.child => sys::signal_child(pid, Sig::CONT),
                 Reaped::Nothing | Reaped::NoChildren => return,
                 _ => {}
             }

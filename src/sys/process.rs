@@ -135,10 +135,10 @@ pub fn send_signal(pidfd: BorrowedFd<'_>, sig: Sig) -> io::Result<()> {
     checked(sent).map(drop)
 }
 
-/// Sends SIGKILL to a child that we have not reaped, kill(2): its pid can't have been given to anybody else.
-pub fn kill_child(pid: Pid) {
+/// Signals a child that we have not reaped, kill(2): its pid can't have been given to anybody else.
+pub fn signal_child(pid: Pid, sig: Sig) {
     // SAFETY: kill touches no memory.
-    unsafe { libc::kill(pid.as_raw_nonzero().get(), libc::SIGKILL) };
+    unsafe { libc::kill(pid.as_raw_nonzero().get(), sig.number()) };
 }
 
 /// What waitid(2) has to tell.

@@ -110,7 +110,7 @@ impl Tree<'_> {
         if self.sees_ancestry {
             // What can't be read now is tried again until no child is left.
             let _ = procfs::for_each_child(getpid(), &mut |pid| {
-                sys::kill_child(pid);
+                sys::signal_child(pid, Sig::KILL);
                 count += 1;
             });
         }
