@@ -179,8 +179,9 @@ struct Watch {
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How many children are reaped before the clock and the other descriptors get their turn.
-const REAP_AT_MOST: usize = 1024;
+/// How many children are reaped before the clock and the other descriptors get their turn. A storm of sessions leaves us
+/// a hundredth of a CPU: more than these could take seconds.
+const REAP_AT_MOST: usize = 64;
 
 /// What poll(2) found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -210,14 +211,29 @@ impl Keeper<'_> {
             let wakes = self.wait();
             // Before anything can be known of its end.
             self.hear_news();
-            for wake in wakes {
-                self.answer(wake);
+            self.look_at_clock();
+            if wakes.contains(&Wake::Signals) {
+                self.take_signals();
             }
+            // Children come before the frames: what a signal means depends on whether the command is stopped.
             if self.must_reap {
                 self.reap();
             }
+            for wake in wakes {
+                self.answer(wake);
+            }
             if self.watch.as_ref().is_some_and(|watch| sys::now() >= watch.at) {
                 self.look_at_boundary();
+            }
+        }
+    }
+
+    /// Before anything else is answered, since that may take long when the tree takes the CPUs. Only what became of the
+    /// command comes first: one that has ended in time has not timed out.
+    fn look_at_clock(&mut self) {
+        if self.supervisor.next_deadline().is_some_and(|deadline| sys::now() >= deadline) {
+            if let Some(command) = &self.command {
+                self.take_reaped(sys::reap_only(command.pid));
             }
             self.handle(Event::Tick);
         }
@@ -257,13 +273,6 @@ impl Keeper<'_> {
 
     fn answer(&mut self, wake: Wake) {
         match wake {
-            Wake::Signals => {
-                self.take_signals();
-                // Before the frames: what a signal means depends on whether the command is stopped.
-                if self.must_reap {
-                    self.reap();
-                }
-            }
             Wake::Frames => self.take_frames(),
             Wake::FrontDied => self.handle(Event::FrontDied),
             Wake::DeputyDied => {
@@ -275,8 +284,8 @@ impl Keeper<'_> {
                 self.parent = None;
                 self.handle(Event::ParentDied);
             }
-            // It is read at every wake-up.
-            Wake::News => {}
+            // Answered before the others.
+            Wake::Signals | Wake::News => {}
             Wake::Boundary => self.look_at_boundary(),
         }
     }

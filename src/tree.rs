@@ -7,10 +7,8 @@
 mod drain;
 pub mod procfs;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
-
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -71,34 +69,23 @@ pub struct Tree<'a> {
     boundary: &'a dyn Boundary,
     /// Ancestry can be read in /proc.
     sees_ancestry: bool,
-    /// When listing and signalling one by one must come to an end: a storm of sessions leaves us little of the CPUs, and
-    /// whoever is not reached by then is SIGKILL's.
-    until: Cell<Option<Duration>>,
 }
 
 impl<'a> Tree<'a> {
     /// The tree below this process, which must be the subreaper of the command.
     pub fn new(boundary: &'a dyn Boundary) -> Tree<'a> {
-        Tree { boundary, sees_ancestry: procfs::shows_our_namespace(), until: Cell::new(None) }
+        Tree { boundary, sees_ancestry: procfs::shows_our_namespace() }
     }
 
-    /// Listing and signalling end at this moment, whoever has not been reached by then; `None` gives them all their time.
-    pub fn give_time(&self, until: Option<Duration>) {
-        self.until.set(until);
-    }
-
-    fn is_late(&self) -> bool {
-        self.until.get().is_some_and(|until| sys::now() >= until)
-    }
-
-    /// Lists the processes that are alive, in the boundary or below us.
-    pub fn list(&self) -> Vec<Process> {
+    /// Lists the processes that are alive, in the boundary or below us. Ends at this moment, if one is given, with whoever
+    /// has been found by then: a storm of sessions leaves us little of the CPUs, and the rest is SIGKILL's to find.
+    pub fn list(&self, until: Option<Duration>) -> Vec<Process> {
         let members: BTreeSet<i32> =
             self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect();
         let mut processes = vec![];
         let mut seen = BTreeSet::new();
         if self.sees_ancestry {
-            for pid in descendants(&|| self.is_late()) {
+            for pid in descendants(until).into_iter().take_while(|_| !is_late(until)) {
                 let net = if members.contains(&pid.as_raw_pid()) { Net::Boundary } else { Net::Ancestry };
                 // Hidden or gone: whether it is a member decides.
                 let Some(stat) = procfs::stat(pid) else { continue };
@@ -123,21 +110,22 @@ impl<'a> Tree<'a> {
         processes
     }
 
-    /// Sends a signal to those of a listing that are still alive and ours; gives how many got it.
-    pub fn signal(&self, processes: &[&Process], sig: Sig, and_then: AndThen) -> usize {
+    /// Sends a signal to those of a listing that are still alive and ours; gives how many got it. Ends at this moment, if
+    /// one is given.
+    pub fn signal(&self, processes: &[&Process], sig: Sig, and_then: AndThen, until: Option<Duration>) -> usize {
         let (inside, outside): (Vec<&Process>, Vec<&Process>) =
             processes.iter().copied().partition(|process| process.net == Net::Boundary);
         let batch = batch();
         let inside: usize = inside
             .chunks(batch)
-            .take_while(|_| !self.is_late())
+            .take_while(|_| !is_late(until))
             .map(|members| self.signal_members(members, sig, and_then))
             .sum();
         let mut line = Line::new(batch);
         inside
             + outside
                 .iter()
-                .take_while(|_| !self.is_late())
+                .take_while(|_| !is_late(until))
                 .filter(|process| line.confirm(process.pid).is_some_and(|pidfd| deliver(pidfd, sig, and_then)))
                 .count()
     }
@@ -159,18 +147,18 @@ impl<'a> Tree<'a> {
 const WALKS: usize = 3;
 
 /// Everything below this process, parents before their children, as far as /proc shows it at this moment.
-fn descendants(is_late: &dyn Fn() -> bool) -> Vec<Pid> {
+fn descendants(until: Option<Duration>) -> Vec<Pid> {
     let mut found = vec![];
     let mut known = BTreeSet::new();
     for _ in 0..WALKS {
         let before = found.len();
         let mut queue = VecDeque::from([getpid()]);
         let mut visited = BTreeSet::new();
-        while let Some(parent) = queue.pop_front().filter(|_| !is_late()) {
+        while let Some(parent) = queue.pop_front().filter(|_| !is_late(until)) {
             // A process that ended in between has no children any more: they are ours.
             let _ = procfs::for_each_child(parent, &mut |pid| {
                 // Reading /proc of the thousands of dead that a fork storm leaves takes seconds where the storm has the CPUs.
-                if parent == getpid() && sys::has_ended(pid) {
+                if is_late(until) || (parent == getpid() && sys::has_ended(pid)) {
                     return;
                 }
                 if visited.insert(pid.as_raw_pid()) {
@@ -186,6 +174,10 @@ fn descendants(is_late: &dyn Fn() -> bool) -> Vec<Pid> {
         }
     }
     found
+}
+
+fn is_late(until: Option<Duration>) -> bool {
+    until.is_some_and(|until| sys::now() >= until)
 }
 
 /// How often a line of descent that changes under our eyes is followed.
@@ -207,9 +199,15 @@ impl Line {
 
     /// A pidfd of a process that is proved to descend from us; `None` if that can't be shown.
     fn confirm(&mut self, pid: Pid) -> Option<&OwnedFd> {
-        // An ancestor that ends meanwhile has handed its children to us by the time its pidfd tells: ask again.
-        (0..ATTEMPTS).find_map(|_| self.try_confirm(pid))?;
-        self.get(pid)
+        for _ in 0..ATTEMPTS {
+            if self.try_confirm(pid).is_some() {
+                return self.get(pid);
+            }
+            // An ancestor that ends meanwhile has handed its children to us by the time its pidfd tells: ask again. Of
+            // one that has ended itself there is nothing to ask.
+            procfs::stat(pid).filter(|stat| !stat.is_dead())?;
+        }
+        None
     }
 
     /// Going up, the numbers of its ancestors are read. Then, from the top, a pidfd of each is opened and its parent read

@@ -21,7 +21,7 @@ const MOST_PROCESSES: u64 = 3000;
 const CHAINS: usize = 100;
 
 /// When a storm is over by itself. A wrapper that returns later has ended nothing.
-const LONGEST_STORM: Duration = Duration::from_secs(25);
+const LONGEST_STORM: Duration = Duration::from_secs(10);
 
 /// Two storms at a time would only starve each other.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -4,8 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BOUND, Backend, Run, Scratch, both_backends};
-use rustix::process::Signal;
+use common::running::is_dead;
+use common::{BOUND, Backend, Run, Scratch, both_backends, kin};
+use rustix::process::{Signal, pidfd_send_signal};
 
 /// Shorter than the bound, far longer than anything here takes: it was not waited for.
 const LONG: Duration = Duration::from_secs(20);
@@ -15,6 +16,7 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 both_backends! {
+    a_command_that_ended_in_time_has_not_timed_out_however_late_that_is_seen
     a_command_that_hangs_is_124_at_the_limit_and_not_before
     a_command_that_ends_in_time_keeps_its_status
     a_stubborn_command_is_137_after_limit_and_grace
@@ -223,4 +225,21 @@ fn a_limit_of_zero_or_beyond_reason_does_not_fire() {
         let ended = Run::new(Backend::Auto).options(&format!("-t {limit} -k {limit}")).fixture("exit 9").finish();
         ended.exited(9).took_less_than(BOUND);
     }
+}
+
+/// The keeper may get no CPU when the limit passes; what was then is what counts.
+fn a_command_that_ended_in_time_has_not_timed_out_however_late_that_is_seen(backend: Backend) {
+    let limit = "-t 3";
+    let mut running = Run::new(backend).options(limit).gated().fixture("say ready read exit 4").spawn();
+    let command = running.expect_process("ready");
+    let (_, keeper) = kin::last_child(running.pid()).expect("the command has a parent");
+    running.signal(Signal::STOP);
+    pidfd_send_signal(&keeper, Signal::STOP).expect("the keeper is alive");
+    running.open_gate();
+    assert!(is_dead(&command, BOUND));
+    // A run that began later has reached the same limit: the first one's has passed.
+    Run::new(backend).options(limit).fixture("hang").finish().exited(124);
+    pidfd_send_signal(&keeper, Signal::CONT).expect("the keeper is alive");
+    running.signal(Signal::CONT);
+    running.wait().exited(4);
 }

@@ -1,6 +1,7 @@
 //! What the keeper does to the tree when the state machine says so.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use crate::report::ProcessReport;
 use crate::signals::Sig;
@@ -80,21 +81,25 @@ impl Keeper<'_> {
         let rest: Vec<&Process> = processes.iter().filter(|process| !self.is_command(process)).collect();
         let reached = is_for_command
             && self.command.as_ref().is_some_and(|command| deliver(&command.pidfd, sig, AndThen::Continue));
-        usize::from(reached) + self.tree.signal(&rest, sig, AndThen::Continue)
+        usize::from(reached) + self.tree.signal(&rest, sig, AndThen::Continue, self.time_for_each())
     }
 
     /// Sends a signal to the whole tree, and no SIGCONT after it.
     fn send_alone(&mut self, sig: Sig) {
         let list = self.list();
-        let count = self.tree.signal(&list.iter().collect::<Vec<_>>(), sig, AndThen::Nothing);
+        let count = self.tree.signal(&list.iter().collect::<Vec<_>>(), sig, AndThen::Nothing, self.time_for_each());
         self.record("signal", Some(sig), Some(count));
+    }
+
+    /// Listing and signalling one by one take no more time than the stage has.
+    fn time_for_each(&self) -> Option<Duration> {
+        self.supervisor.next_deadline()
     }
 
     /// The tree, with the command in front for as long as we have not reaped it: where /proc hides it, or descriptors
     /// are short, its pidfd still reaches it.
     fn list(&self) -> Vec<Process> {
-        self.tree.give_time(self.supervisor.next_deadline());
-        let mut list = self.tree.list();
+        let mut list = self.tree.list(self.time_for_each());
         if let Some(command) = &self.command
             && !list.iter().any(|process| self.is_command(process))
         {
@@ -121,7 +126,7 @@ impl Keeper<'_> {
         self.has_killed = true;
         self.record("kill", Some(Sig::KILL), None);
         self.voice.step("sending SIGKILL to all that is left");
-        self.tree.give_time(None);
+
         self.hear_news();
         let command = self.command.take().map(|command| {
             // Whatever else can be seen or opened: this one is in our hand. Then the sweep may need its descriptors.

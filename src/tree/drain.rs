@@ -118,8 +118,8 @@ impl Tree<'_> {
     }
 
     fn kill_listed(&self) {
-        let list = self.list();
-        self.signal(&list.iter().collect::<Vec<_>>(), Sig::KILL, AndThen::Nothing);
+        let list = self.list(None);
+        self.signal(&list.iter().collect::<Vec<_>>(), Sig::KILL, AndThen::Nothing, None);
     }
 
     fn kill_boundary(&self) {
