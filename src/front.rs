@@ -16,14 +16,14 @@ use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
 use crate::boundary::{self, Boundary, Choice, Refusal, remove_ownerless};
 use crate::cli::{self, Leftovers, Options, Request};
-use crate::keeper::{self, Setup};
+use crate::keeper::{self, Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
 use crate::plan::{Plan, Verbosity};
 use crate::report::{BackendReport, RefusedBackend, Report, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Fork, Inherited};
 use crate::voice::{Voice, in_one_line, in_words};
-use crate::wire;
+use crate::wire::{self, FrontEnd};
 
 use relaying::Front;
 use terminal::Terminal;
@@ -85,16 +85,43 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let group = own_group();
     let terminal = Terminal::of_caller(group);
     let plan = Plan::new(&options, terminal.is_some() && group.is_some());
-    let inherited = sys::inherited();
-    let signals = take_over_signals(&inherited).context("cannot make a signal descriptor")?;
-    let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
-    let front = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
-    let (socket, keepers_socket) = wire::pair().context("cannot make a socket pair")?;
     // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
     let needs_deputy = getpid().is_init() || sys::has_children();
     if !needs_deputy {
         rustix::process::set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
     }
+    let inherited = sys::inherited();
+    let (socket, ties) = tie(&options, &inherited)?;
+    let setup = set_up(options, plan, group, target, inherited, ties)?;
+    let has_leaf = setup.boundary.birthplace().is_some();
+    let mut front = start(setup, socket, terminal, needs_deputy)?;
+    // While the command starts: what a run that was killed has left is ended.
+    let ownerless = has_leaf.then(remove_ownerless);
+    let exit = front.relay_until_the_end();
+    if let Some(ownerless) = ownerless {
+        ownerless.retry();
+    }
+    Ok(exit)
+}
+
+/// Opens what front and keeper hear of each other and of the caller by.
+fn tie(options: &Options, inherited: &Inherited) -> Result<(FrontEnd, Ties), Failed> {
+    let signals = take_over_signals(inherited).context("cannot make a signal descriptor")?;
+    let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
+    let front = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
+    let (ours, socket) = wire::pair().context("cannot make a socket pair")?;
+    Ok((ours, Ties { signals, socket, front, deputy: None, parent }))
+}
+
+/// Makes the boundary, and hands everything over to whoever becomes the keeper.
+fn set_up(
+    options: Options,
+    plan: Plan,
+    group: Option<Pid>,
+    target: Option<Target>,
+    inherited: Inherited,
+    ties: Ties,
+) -> Result<Setup, Failed> {
     if getpid().is_init() && (options.leftovers == Leftovers::Leave || options.no_guard) {
         // What is left would die with us, pid_namespaces(7).
         let why = "nothing can be left running by PID 1; try --leftovers kill, and not --no-guard";
@@ -105,47 +132,25 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     for refusal in &refusals {
         voice.step(format_args!("no backend {refusal}"));
     }
-    let has_leaf = boundary.birthplace().is_some();
     let report = Report::new(words(&options.command), backend_report(&*boundary, &refusals));
-    let setup = Setup {
-        plan,
-        command: options.command,
-        inherited,
-        boundary,
-        signals,
-        socket: keepers_socket,
-        front,
-        deputy: None,
-        parent,
-        group,
-        report,
-        target,
-        voice,
-    };
-    let child = match sys::fork() {
+    Ok(Setup { plan, command: options.command, inherited, boundary, group, ties, report, target, voice })
+}
+
+/// Forks the keeper, or the deputy that does.
+fn start(setup: Setup, socket: FrontEnd, terminal: Option<Terminal>, needs_deputy: bool) -> Result<Front, Failed> {
+    match sys::fork() {
         Ok(Fork::Child) => {
-            drop(socket);
+            drop((socket, terminal));
             keeper::settle_in(setup.plan.session);
             sys::exit_now(if needs_deputy { deputy::run(setup) } else { keeper::run(setup) })
         }
-        Ok(Fork::Parent(child)) => child,
+        Ok(Fork::Parent(child)) => Ok(Front::new(child, needs_deputy, socket, terminal, setup)),
         Err(error) => {
             // Nothing half-done stays; an error here is the next run's to mend.
             let _ = setup.boundary.remove();
-            return Err(anyhow!(error).context("cannot fork").into());
+            Err(anyhow!(error).context("cannot fork").into())
         }
-    };
-    let mut front = Front::new(child, needs_deputy, socket, setup);
-    // While the command starts: what a run that was killed has left is ended.
-    let ownerless = has_leaf.then(remove_ownerless);
-    let exit = front.relay_until_the_end();
-    if let (true, Some(terminal)) = (front.has_killed(), terminal) {
-        terminal.give_back();
     }
-    if let Some(ownerless) = ownerless {
-        ownerless.retry();
-    }
-    Ok(exit)
 }
 
 /// Blocks every signal and gives a descriptor that all of them arrive at which the caller did not ignore: a signal that

@@ -34,6 +34,20 @@ pub struct Setup {
     pub inherited: Inherited,
     /// The second net.
     pub boundary: Box<dyn Boundary>,
+    /// The process group of the front.
+    pub group: Option<Pid>,
+    /// What is heard of others.
+    pub ties: Ties,
+    /// What has been settled of the report.
+    pub report: Report,
+    /// Where it goes.
+    pub target: Option<Target>,
+    /// Says what is to be said.
+    pub voice: Voice,
+}
+
+/// What the keeper hears of others by.
+pub struct Ties {
     /// Readable when one of our signals is pending; SIGCHLD among them.
     pub signals: OwnedFd,
     /// The way to the front.
@@ -44,14 +58,6 @@ pub struct Setup {
     pub deputy: Option<OwnedFd>,
     /// The pidfd of the caller, if its death is to end the tree.
     pub parent: Option<OwnedFd>,
-    /// The process group of the front.
-    pub group: Option<Pid>,
-    /// What has been settled of the report.
-    pub report: Report,
-    /// Where it goes.
-    pub target: Option<Target>,
-    /// Says what is to be said.
-    pub voice: Voice,
 }
 
 /// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
@@ -71,23 +77,9 @@ pub fn settle_in(session: Session) {
 
 /// Runs the command and ends its tree; gives the status to end with.
 pub fn run(setup: Setup) -> u8 {
-    let Setup {
-        plan,
-        command,
-        inherited,
-        boundary,
-        signals,
-        socket,
-        front,
-        deputy,
-        parent,
-        group,
-        report,
-        target,
-        voice,
-    } = setup;
+    let Setup { plan, command, inherited, boundary, group, ties, report, target, voice } = setup;
     // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
-    while sys::read_signal(signals.as_fd()).is_some() {}
+    while sys::read_signal(ties.signals.as_fd()).is_some() {}
     let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
     let birth = Birth {
         inherited,
@@ -96,9 +88,9 @@ pub fn run(setup: Setup) -> u8 {
         no_new_privs: plan.no_new_privs,
         boundary: &*boundary,
     };
-    if deputy.is_some() {
+    if ties.deputy.is_some() {
         // A deputy that dies before this leaves nothing to be swept.
-        let _ = socket.send(ToFront::Begun);
+        let _ = ties.socket.send(ToFront::Begun);
     }
     let born = spawn::spawn(&mut program, &birth);
     let start = sys::now();
@@ -118,11 +110,7 @@ pub fn run(setup: Setup) -> u8 {
         front_is_stopped: false,
         stops_told: 0,
         has_killed: false,
-        signals,
-        socket,
-        front,
-        deputy,
-        parent,
+        ties,
         report,
         target,
         voice,
@@ -159,11 +147,7 @@ struct Keeper<'a> {
     stops_told: u8,
     /// SIGKILL was sent to the tree.
     has_killed: bool,
-    signals: OwnedFd,
-    socket: KeeperEnd,
-    front: OwnedFd,
-    deputy: Option<OwnedFd>,
-    parent: Option<OwnedFd>,
+    ties: Ties,
     report: Report,
     target: Option<Target>,
     voice: Voice,
@@ -245,11 +229,11 @@ impl Keeper<'_> {
         let news = self.command.as_ref().filter(|_| !self.has_news).map(|command| command.news.as_fd());
         let events = watch.and_then(|_| self.boundary.events());
         let sources = [
-            (Wake::Signals, Some(self.signals.as_fd())),
-            (Wake::Frames, Some(self.socket.as_fd())),
-            (Wake::FrontDied, Some(self.front.as_fd())),
-            (Wake::DeputyDied, self.deputy.as_ref().map(AsFd::as_fd)),
-            (Wake::ParentDied, self.parent.as_ref().map(AsFd::as_fd)),
+            (Wake::Signals, Some(self.ties.signals.as_fd())),
+            (Wake::Frames, Some(self.ties.socket.as_fd())),
+            (Wake::FrontDied, Some(self.ties.front.as_fd())),
+            (Wake::DeputyDied, self.ties.deputy.as_ref().map(AsFd::as_fd)),
+            (Wake::ParentDied, self.ties.parent.as_ref().map(AsFd::as_fd)),
             (Wake::News, news),
             (Wake::Boundary, events),
         ];
@@ -276,12 +260,12 @@ impl Keeper<'_> {
             Wake::Frames => self.take_frames(),
             Wake::FrontDied => self.handle(Event::FrontDied),
             Wake::DeputyDied => {
-                self.deputy = None;
+                self.ties.deputy = None;
                 self.voice.error("the process between the caller's and the keeper was killed");
                 self.handle(Event::Broken);
             }
             Wake::ParentDied => {
-                self.parent = None;
+                self.ties.parent = None;
                 self.handle(Event::ParentDied);
             }
             // Answered before the others.
@@ -332,7 +316,7 @@ impl Keeper<'_> {
     }
 
     fn take_signals(&mut self) {
-        while let Some(incoming) = sys::read_signal(self.signals.as_fd()) {
+        while let Some(incoming) = sys::read_signal(self.ties.signals.as_fd()) {
             let is_own = incoming.pid == getpid().as_raw_pid().unsigned_abs();
             match incoming.sig {
                 Sig::CHLD => self.must_reap = true,
@@ -347,7 +331,7 @@ impl Keeper<'_> {
     }
 
     fn take_frames(&mut self) {
-        while let Some(frame) = self.socket.receive() {
+        while let Some(frame) = self.ties.socket.receive() {
             match frame {
                 ToKeeper::Signal(sig, source) => self.handle(Event::Signal(sig, source)),
                 ToKeeper::Continued { stops } => {
@@ -389,7 +373,7 @@ impl Keeper<'_> {
             Reaped::Continued(pid) if is_command(pid) => {
                 // In a session of its own the front goes on first, and the command because of it.
                 if self.front_is_stopped && self.plan.policy.is_in_terminal {
-                    self.front_is_stopped = self.socket.send(ToFront::Continued).is_err();
+                    self.front_is_stopped = self.ties.socket.send(ToFront::Continued).is_err();
                 }
                 self.handle(Event::CommandContinued);
             }

@@ -12,13 +12,19 @@
 //!    +-----------------------------> Killing -- empty, survived -+
 //! ```
 
+mod jobs;
+mod stopping;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
-use crate::cli::{Leftovers, SignalTo};
+use crate::cli::Leftovers;
 use crate::outcome::{Cause, End, Failure, Outcome};
 use crate::plan::{Personality, Policy, Stages};
 use crate::signals::Sig;
 use crate::wire::Source;
+use jobs::relay;
 
 /// Something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +91,6 @@ pub enum Receivers {
     NotCommandsGroup,
 }
 
-/// A repeat of a request to end counts as the second only after this long: a logout sends TERM and HUP together.
-const REPEAT: Duration = Duration::from_millis(200);
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The command lives and no stop has begun. While it is stopped by job control the clock stands still.
@@ -114,6 +117,8 @@ pub struct Supervisor {
     has_started: bool,
     /// The command is stopped, by whatever.
     is_stopped: bool,
+    /// The whole tree is, by us: it has a session of its own, and the terminal stopped the front.
+    is_suspended: bool,
     /// When a process first asked for the stop that is under way.
     requested_at: Option<Duration>,
 }
@@ -138,6 +143,7 @@ impl Supervisor {
             was_alive_at_kill: false,
             has_started: false,
             is_stopped: false,
+            is_suspended: false,
             requested_at: None,
         }
     }
@@ -154,6 +160,11 @@ impl Supervisor {
     /// Whether the run is over.
     pub fn is_over(&self) -> bool {
         self.state == State::Over
+    }
+
+    /// Whether SIGKILL was sent to all, or nothing is left to do.
+    fn is_at_its_end(&self) -> bool {
+        matches!(self.state, State::Killing | State::Over)
     }
 
     /// Whether a stop is under way, in which nothing may be written that a reader could hold up.
@@ -176,6 +187,9 @@ impl Supervisor {
         }
         let event = match event {
             Event::Broken => return self.break_off(),
+            Event::Signal(Sig::CONT, Source::Process) if self.is_suspended && !self.is_at_its_end() => {
+                return self.resume_tree(now);
+            }
             // The terminal has not reached a command in a session of its own.
             Event::Signal(sig, Source::Terminal) if !self.policy.is_in_terminal && !sig.is_job_stop() => {
                 Event::Signal(sig, Source::Process)
@@ -209,47 +223,19 @@ impl Supervisor {
                 vec![]
             }
             Event::CommandStopped(sig) if self.policy.is_in_terminal && sig.is_job_stop() => {
-                self.pause(now, paused_at);
+                self.pause_clock(now, paused_at);
                 vec![Action::TellStopped(sig)]
             }
-            Event::CommandContinued => self.resume(now, paused_at),
+            // One that somebody else continued is no sign that the tree goes on, which is suspended.
+            Event::CommandContinued if !self.is_suspended => {
+                self.resume_clock(now, paused_at);
+                vec![]
+            }
             Event::Tick if paused_at.is_none() && has_passed(self.deadline, now) => {
                 self.outcome.cause = Cause::TimedOut;
                 self.stop(now, None)
             }
-            Event::Signal(sig, Source::Process) if self.is_expiry(sig) => {
-                self.outcome.cause = Cause::TimedOut;
-                self.stop(now, None)
-            }
-            Event::Signal(sig, Source::Process) if self.begins_stop(sig) => {
-                self.outcome.cause = Cause::Signal(sig);
-                self.stop(now, Some((sig, Source::Process)))
-            }
-            Event::Signal(Sig::HUP, Source::Terminal) => {
-                self.outcome.cause = Cause::Signal(Sig::HUP);
-                self.stop(now, Some((Sig::HUP, Source::Terminal)))
-            }
-            // In a session of its own nobody else stops the tree at Ctrl-Z, and by default it would ignore the signal.
-            Event::Signal(sig, Source::Terminal) if sig.is_job_stop() && !self.policy.is_in_terminal => {
-                self.pause(now, paused_at);
-                vec![Action::Suspend, Action::TellStopped(sig)]
-            }
-            Event::Signal(sig, Source::Process) if sig.is_job_stop() && !self.policy.is_in_terminal => {
-                vec![Action::Relay(sig), Action::TellStopped(sig)]
-            }
-            Event::Signal(Sig::CONT, Source::Process) if paused_at.is_some() && !self.policy.is_in_terminal => {
-                let _ = self.resume(now, paused_at);
-                vec![Action::Resume]
-            }
-            // The shell continues the whole job, and a CONT of ours that comes later could undo another Ctrl-Z.
-            Event::Signal(Sig::CONT, Source::Process) if self.policy.is_in_terminal && !self.is_stopped => vec![],
-            Event::Signal(sig, Source::Process) if self.is_stopped && sig.is_job_stop() => vec![],
-            // Before exec the command may not be in the terminal's foreground group yet. It blocks all signals until then,
-            // so that what both the terminal and we send is one.
-            Event::Signal(sig, Source::Terminal) if !self.has_started && sig.is_from_terminals() => {
-                vec![Action::Relay(sig)]
-            }
-            Event::Signal(sig, source) => relay(sig, source),
+            Event::Signal(sig, source) => self.signal_while_running(now, sig, source, paused_at),
             Event::ParentDied => {
                 self.outcome.cause = Cause::ParentDied;
                 self.stop(now, None)
@@ -259,7 +245,12 @@ impl Supervisor {
                 self.has_started = true;
                 vec![]
             }
-            Event::Empty | Event::Survived | Event::CommandStopped(_) | Event::Tick | Event::Broken => vec![],
+            Event::Empty
+            | Event::Survived
+            | Event::CommandStopped(_)
+            | Event::CommandContinued
+            | Event::Tick
+            | Event::Broken => vec![],
         }
     }
 
@@ -274,6 +265,8 @@ impl Supervisor {
                     self.stop(now, None)
                 }
             },
+            // The job that the shell waits for is the front now.
+            Event::Signal(sig, Source::Terminal) if sig.is_job_stop() => vec![Action::TellStopped(sig)],
             // From the terminal too: there is no command any more that could decide what Ctrl-C means.
             Event::Signal(sig, source) if self.begins_stop(sig) => self.stop_leftovers(now, Some((sig, source))),
             Event::ParentDied => self.stop_leftovers(now, None),
@@ -335,132 +328,6 @@ impl Supervisor {
             _ => vec![],
         }
     }
-
-    /// While job control stops the tree the clock stands still; not under GNU's rules.
-    fn pause(&mut self, now: Duration, paused_at: Option<Duration>) {
-        if self.policy.personality == Personality::Own {
-            self.state = State::Running { paused_at: paused_at.or(Some(now)) };
-        }
-    }
-
-    fn resume(&mut self, now: Duration, paused_at: Option<Duration>) -> Vec<Action> {
-        self.extend_deadline(now, paused_at);
-        self.state = State::Running { paused_at: None };
-        vec![]
-    }
-
-    fn extend_deadline(&mut self, now: Duration, paused_at: Option<Duration>) {
-        if let (Some(since), Some(deadline)) = (paused_at, self.deadline) {
-            self.deadline = after(deadline, Some(now.saturating_sub(since)));
-        }
-    }
-
-    /// The first request may meet a stop that the clock began, and is then part of it; a second one is impatient.
-    fn request_again(&mut self, now: Duration) -> Vec<Action> {
-        let first = *self.requested_at.get_or_insert(now);
-        if now.saturating_sub(first) >= REPEAT { self.kill() } else { vec![] }
-    }
-
-    /// A relayed signal takes the place of the first stage's.
-    fn stop(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
-        if let Some((sig, source)) = relayed {
-            self.stages = self.stages.starting_with(sig);
-            self.requested_at = Some(now).filter(|_| source == Source::Process);
-        }
-        self.enter_stage(now, now, 0, relayed.map(|(_, source)| source))
-    }
-
-    fn stop_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
-        self.outcome.left_over = true;
-        self.stages = self.policy.leftover_stages.clone();
-        let mut actions = vec![Action::NoteLeftovers];
-        actions.extend(self.stop(now, relayed));
-        actions
-    }
-
-    fn enter_stage(&mut self, now: Duration, since: Duration, stage: usize, source: Option<Source>) -> Vec<Action> {
-        let Some(next) = self.stages.get(stage) else { return vec![] };
-        if next.signal == Sig::KILL {
-            return self.kill();
-        }
-        self.state = State::Stopping { since, stage, until: after(now, next.wait) };
-        if stage > 0 {
-            return vec![Action::StopAgain(next.signal)];
-        }
-        vec![Action::Stop(next.signal, self.receivers(source))]
-    }
-
-    fn receivers(&self, source: Option<Source>) -> Receivers {
-        match self.policy.signal_to {
-            _ if source == Some(Source::Terminal) => Receivers::NotCommandsGroup,
-            // Without a command, what is left of its tree is all there is to ask.
-            _ if self.outcome.end.is_some() => Receivers::Tree,
-            SignalTo::Tree => Receivers::Tree,
-            SignalTo::Group => Receivers::CommandsGroup,
-            SignalTo::Command => Receivers::Command,
-        }
-    }
-
-    /// GNU timeout is done when the command is, and may never have asked the rest, or not with SIGTERM. The rest gets that,
-    /// unless the stop has sent it, and its own grace.
-    fn stop_rest(&mut self, now: Duration, since: Duration, stage: usize) -> Vec<Action> {
-        let sent = self.stages.get(stage).map(|stage| stage.signal);
-        let reached_all = self.policy.signal_to == SignalTo::Tree;
-        self.stages = self.policy.leftover_stages.clone();
-        if sent == Some(Sig::TERM) && reached_all {
-            let until = after(since, self.stages.get(0).and_then(|first| first.wait));
-            self.state = State::Stopping { since, stage: 0, until };
-            return vec![];
-        }
-        self.enter_stage(now, now, 0, None)
-    }
-
-    /// Whether this signal asks for a stop.
-    fn begins_stop(&self, sig: Sig) -> bool {
-        match self.policy.personality {
-            Personality::Own => sig.is_request_to_end(),
-            Personality::Gnu => sig.is_fatal(),
-        }
-    }
-
-    /// Whether this signal means that the time is over.
-    fn is_expiry(&self, sig: Sig) -> bool {
-        self.policy.personality == Personality::Gnu && sig == Sig::ALRM
-    }
-
-    fn front_died(&mut self) -> Vec<Action> {
-        self.outcome.cause = Cause::FrontDied;
-        if self.policy.guard { self.kill() } else { self.release() }
-    }
-
-    fn break_off(&mut self) -> Vec<Action> {
-        if matches!(self.state, State::Killing | State::Over) {
-            return vec![];
-        }
-        self.outcome.failure = self.outcome.failure.or(Some(Failure::Internal));
-        self.kill()
-    }
-
-    fn kill(&mut self) -> Vec<Action> {
-        self.state = State::Killing;
-        self.was_alive_at_kill = self.outcome.end.is_none();
-        vec![Action::Kill]
-    }
-
-    fn release(&mut self) -> Vec<Action> {
-        self.state = State::Over;
-        vec![Action::Release]
-    }
-
-    fn over(&mut self) -> Vec<Action> {
-        self.state = State::Over;
-        vec![]
-    }
-}
-
-/// What is passed on outside the beginning of a stop: what the terminal sent has reached the command already.
-fn relay(sig: Sig, source: Source) -> Vec<Action> {
-    if source == Source::Terminal { vec![] } else { vec![Action::Relay(sig)] }
 }
 
 /// The moment this long after another; `None` if it never comes.
@@ -471,6 +338,3 @@ fn after(moment: Duration, wait: Option<Duration>) -> Option<Duration> {
 fn has_passed(moment: Option<Duration>, now: Duration) -> bool {
     moment.is_some_and(|moment| now >= moment)
 }
-
-#[cfg(test)]
-mod tests;

@@ -28,6 +28,7 @@ both_backends! {
     a_front_whose_caller_ignores_the_stop_follows_all_the_same
     in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs
     waiting_for_leftovers_does_not_count_the_pause
+    a_stop_of_our_own_brings_no_hang_up_to_leftovers
     a_first_request_in_a_stop_by_the_clock_leaves_its_grace_and_a_second_does_not
 }
 
@@ -80,6 +81,15 @@ impl Job {
         let front = Actor::said(&mut running, "front");
         let command = Actor::said(&mut running, "ready");
         meanwhile(&mut running);
+        Job { running, front, command }
+    }
+
+    /// The front leads its session: nobody in it cares for its job.
+    fn alone(run: Run) -> Job {
+        let mut running = run.spawn();
+        let command = Actor::said(&mut running, "ready");
+        let front = running.pid().to_string();
+        let front = Actor::of(&mut running, front);
         Job { running, front, command }
     }
 
@@ -189,11 +199,7 @@ fn a_front_with_children_ends_when_its_keeper_is_killed(backend: Backend) {
 /// Here only the keeper keeps the group of front and command from being orphaned.
 fn without_a_caller_in_its_session_a_front_follows_too(backend: Backend) {
     let start = || {
-        let mut running = Run::new(backend).options("-f -t 25").fixture(COMMAND).spawn();
-        let command = Actor::said(&mut running, "ready");
-        let front = running.pid().to_string();
-        let front = Actor::of(&mut running, front);
-        let mut job = Job { running, front, command };
+        let mut job = Job::alone(Run::new(backend).options("-f -t 25").fixture(COMMAND));
         job.stop();
         job
     };
@@ -285,6 +291,19 @@ fn waiting_for_leftovers_does_not_count_the_pause(backend: Backend) {
     assert!(!is_dead(&member.pidfd, PAUSE), "nothing ends a leftover that is waited for");
     job.command.gets(Signal::KILL);
     job.returns(124).took_at_least(PAUSE + Duration::from_secs(2));
+}
+
+/// exit(3): "If the exit of the process causes a process group to become orphaned, and if any member of the newly orphaned
+/// process group is stopped, then a SIGHUP signal followed by a SIGCONT signal will be sent". The member is our front.
+fn a_stop_of_our_own_brings_no_hang_up_to_leftovers(backend: Backend) {
+    let steps = "fork [ setsid say member read say done exit 0 ] say ready hang";
+    let mut job = Job::alone(Run::new(backend).options("-f -t 25 --leftovers wait").gated().fixture(steps));
+    let member = Actor::said(&mut job.running, "member");
+    job.stop();
+    job.command.gets(Signal::KILL);
+    assert!(!is_dead(&member.pidfd, PAUSE), "nothing ends a leftover that is waited for");
+    job.running.open_gate();
+    job.running.wait().died_of(Signal::KILL).said("done", 1);
 }
 
 fn a_first_request_in_a_stop_by_the_clock_leaves_its_grace_and_a_second_does_not(backend: Backend) {

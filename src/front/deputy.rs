@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use crate::keeper::{self, Setup};
+use crate::keeper::{self, Setup, Ties};
 use crate::outcome::End;
 use crate::signals::Sig;
 use crate::sys::{self, Fork, Reaped};
@@ -21,7 +21,7 @@ const SURVIVED: u8 = 2;
 /// Forks the keeper and watches it; gives the status to end with.
 pub(super) fn run(mut setup: Setup) -> u8 {
     match pidfd_open(getpid(), PidfdFlags::empty()) {
-        Ok(pidfd) => setup.deputy = Some(pidfd),
+        Ok(pidfd) => setup.ties.deputy = Some(pidfd),
         Err(errno) => return refuse(setup, errno.into()),
     }
     match sys::fork() {
@@ -36,7 +36,7 @@ pub(super) fn run(mut setup: Setup) -> u8 {
 
 fn watch(keeper: Pid, setup: Setup) -> u8 {
     // Only what is needed stays open here: above all not the keeper's socket, whose closing is a sign to the front.
-    let Setup { boundary, signals, plan, socket, front, parent, target, .. } = setup;
+    let Setup { boundary, ties: Ties { signals, socket, front, parent, .. }, plan, target, .. } = setup;
     drop((socket, front, parent, target));
     loop {
         match sys::reap() {

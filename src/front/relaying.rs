@@ -8,8 +8,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, getpid};
 
 use super::deputy;
+use super::terminal::Terminal;
 use crate::boundary::Boundary;
-use crate::keeper::Setup;
+use crate::keeper::{Setup, Ties};
 use crate::outcome::{End, Exit, FAILED, SURVIVORS};
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
@@ -24,6 +25,7 @@ pub(super) struct Front {
     is_deputy: bool,
     socket: FrontEnd,
     signals: OwnedFd,
+    terminal: Option<Terminal>,
     boundary: Box<dyn Boundary>,
     drain_limit: Option<Duration>,
     voice: Voice,
@@ -33,6 +35,8 @@ pub(super) struct Front {
     /// How the child ended.
     end: Option<End>,
     is_hung_up: bool,
+    /// The signals that wait now came while we were stopped.
+    was_stopped: bool,
     /// How often the keeper has told that the command was stopped.
     stops: u8,
     /// The keeper may have started something.
@@ -41,13 +45,20 @@ pub(super) struct Front {
 
 impl Front {
     /// Keeps what the front needs of the setup and closes its copies of the rest. Nothing here may fail: the child runs.
-    pub(super) fn new(child: Pid, is_deputy: bool, socket: FrontEnd, setup: Setup) -> Front {
-        let Setup { boundary, signals, plan, .. } = setup;
+    pub(super) fn new(
+        child: Pid,
+        is_deputy: bool,
+        socket: FrontEnd,
+        terminal: Option<Terminal>,
+        setup: Setup,
+    ) -> Front {
+        let Setup { boundary, ties: Ties { signals, .. }, plan, .. } = setup;
         Front {
             child,
             is_deputy,
             socket,
             signals,
+            terminal,
             boundary,
             drain_limit: plan.drain_limit,
             voice: Voice::new(plan.verbosity),
@@ -55,18 +66,22 @@ impl Front {
             killed: false,
             end: None,
             is_hung_up: false,
+            was_stopped: false,
             stops: 0,
             has_begun: false,
         }
     }
 
-    /// Whether something of the tree could not tidy up behind itself.
-    pub(super) fn has_killed(&self) -> bool {
-        self.killed
+    /// Blocks until the run is over, and gives the terminal back if what was killed could not; gives how to end.
+    pub(super) fn relay_until_the_end(&mut self) -> Exit {
+        let exit = self.wait_for_exit();
+        if let (true, Some(terminal)) = (self.killed, &self.terminal) {
+            terminal.give_back();
+        }
+        exit
     }
 
-    /// Blocks until the run is over; gives how to end.
-    pub(super) fn relay_until_the_end(&mut self) -> Exit {
+    fn wait_for_exit(&mut self) -> Exit {
         loop {
             self.wait();
             match (self.outcome, self.end) {
@@ -96,6 +111,7 @@ impl Front {
     }
 
     fn take_signals(&mut self) {
+        let was_stopped = std::mem::take(&mut self.was_stopped);
         while let Some(incoming) = sys::read_signal(self.signals.as_fd()) {
             let is_own = incoming.pid == getpid().as_raw_pid().unsigned_abs();
             match incoming.sig {
@@ -105,6 +121,9 @@ impl Front {
                 _ if is_own => {}
                 // The keeper woke us: nobody else has sent this.
                 _ if incoming.is_news => {}
+                // The command's end left its group without a parent in the session and with a stopped member, which was us:
+                // that, and no terminal, is why the kernel sent this, exit(3). Whoever lives in the group has had it.
+                Sig::HUP if was_stopped && incoming.is_from_kernel && !self.has_lost_terminal() => {}
                 Sig::CONT => self.socket.send(ToKeeper::Continued { stops: self.stops }),
                 sig => {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
@@ -156,6 +175,11 @@ impl Front {
         sys::continue_on_news(self.socket.as_fd(), true);
         sys::stop_by(sig, || has_news(&self.socket));
         sys::continue_on_news(self.socket.as_fd(), false);
+        self.was_stopped = true;
+    }
+
+    fn has_lost_terminal(&self) -> bool {
+        self.terminal.as_ref().is_some_and(Terminal::is_gone)
     }
 
     /// The keeper was killed: the tree is ours to end.

@@ -23,6 +23,11 @@ impl Terminal {
         Some(Terminal { tty, before })
     }
 
+    /// Whether it is no longer this process's terminal: hung up, or the leader of the session has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        tcgetpgrp(&self.tty).is_err()
+    }
+
     /// Gives foreground and modes back after SIGKILL. Not if another living group has the terminal: the shell has made
     /// something else its foreground job. SIGTTOU must be blocked.
     pub(super) fn give_back(&self) {

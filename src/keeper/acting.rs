@@ -29,7 +29,7 @@ impl Keeper<'_> {
     }
 
     fn tell_stopped(&mut self, sig: Sig) {
-        self.front_is_stopped = self.socket.send(ToFront::Stopped(sig)).is_ok();
+        self.front_is_stopped = self.ties.socket.send(ToFront::Stopped(sig)).is_ok();
         self.stops_told = self.stops_told.wrapping_add(self.front_is_stopped.into());
         self.record("stopped", Some(sig), None);
     }

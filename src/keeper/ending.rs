@@ -46,9 +46,9 @@ impl Keeper<'_> {
         }
         self.voice.finish();
         // It continues a front that is stopped, too. One that somebody else stopped may have left no room for it.
-        while self.socket.send(ToFront::Outcome { exit, killed: self.has_killed }) == Err(Errno::AGAIN) {
-            let room = PollFd::new(&self.socket, PollFlags::OUT);
-            let _ = poll(&mut [room, PollFd::new(&self.front, PollFlags::IN)], None);
+        while self.ties.socket.send(ToFront::Outcome { exit, killed: self.has_killed }) == Err(Errno::AGAIN) {
+            let room = PollFd::new(&self.ties.socket, PollFlags::OUT);
+            let _ = poll(&mut [room, PollFd::new(&self.ties.front, PollFlags::IN)], None);
         }
         TOLD
     }

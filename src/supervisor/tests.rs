@@ -1,6 +1,7 @@
-//! A test a cell of the state machine, and a random walk with the invariants that every run keeps.
+//! A test a cell of the state machine; GNU's rules and a random walk have rooms of their own.
 
-use proptest::prelude::*;
+mod gnu;
+mod walk;
 
 use super::*;
 use crate::cli::SignalTo;
@@ -293,60 +294,6 @@ fn a_survivor_ends_the_run_as_such() {
     assert!(run.0.is_over() && run.0.outcome().survived);
 }
 
-fn gnu(kill_after: Duration) -> Policy {
-    let leftover_stages = Stages::new(Sig::TERM, 10 * SECOND);
-    Policy { personality: Personality::Gnu, stages: Stages::new(Sig::TERM, kill_after), leftover_stages, ..policy() }
-}
-
-#[test]
-fn gnu_passes_every_fatal_signal_on_and_kills_for_none() {
-    let usr1 = Sig::new(nix::libc::SIGUSR1).expect("a signal");
-    let mut run = Run::new(gnu(5 * SECOND));
-    assert_eq!(run.at(1, from_process(usr1)), [Action::Stop(usr1, Receivers::Tree)]);
-    assert_eq!(run.deadline(), Some(5_001), "it arms --kill-after");
-    assert_eq!(run.at(900, from_process(Sig::TERM)), [Action::Stop(Sig::TERM, Receivers::Tree)]);
-    assert_eq!(run.deadline(), Some(5_001));
-}
-
-#[test]
-fn gnu_takes_an_alarm_for_the_end_of_the_time() {
-    let mut run = Run::new(gnu(5 * SECOND));
-    assert_eq!(run.at(1, from_process(Sig::ALRM)), STOP);
-    assert_eq!(run.0.outcome().cause, Cause::TimedOut);
-    assert_eq!(run.at(2, from_process(Sig::ALRM)), [Action::Kill], "and a second one for the end of the grace");
-}
-
-#[test]
-fn gnu_never_kills_a_command_without_kill_after_but_does_kill_what_outlives_it() {
-    let mut run = Run::new(gnu(Duration::ZERO));
-    assert_eq!(run.at(10_000, Event::Tick), STOP);
-    assert_eq!(run.deadline(), None);
-    assert_eq!(run.at(12_000, EXITED), [], "the rest has had its SIGTERM");
-    assert_eq!(run.deadline(), Some(20_000));
-    assert_eq!(run.at(20_000, Event::Tick), [Action::Kill]);
-    assert!(!run.0.outcome().needed_kill);
-}
-
-#[test]
-fn gnu_asks_the_rest_with_sigterm_if_the_stop_has_not() {
-    for policy in [
-        Policy { stages: Stages::new(Sig::INT, Duration::ZERO), ..gnu(Duration::ZERO) },
-        Policy { signal_to: SignalTo::Command, ..gnu(Duration::ZERO) },
-    ] {
-        let mut run = Run::new(policy);
-        let _ = run.at(10_000, Event::Tick);
-        assert_eq!(run.at(11_000, EXITED), STOP);
-        assert_eq!(run.deadline(), Some(21_000));
-    }
-}
-
-#[test]
-fn gnu_has_a_clock_that_no_job_control_stops() {
-    let mut run = Run::new(gnu(Duration::ZERO));
-    assert_eq!(run.at(4_000, Event::CommandStopped(Sig::TSTP)), [Action::TellStopped(Sig::TSTP)]);
-    assert_eq!(run.deadline(), Some(10_000));
-}
-
 #[test]
 fn keys_reach_a_command_in_its_own_session_through_us() {
     let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
@@ -359,90 +306,28 @@ fn keys_reach_a_command_in_its_own_session_through_us() {
     assert_eq!(run.deadline(), Some(12_000));
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
-    let sig = prop_oneof![
-        Just(Sig::TERM),
-        Just(Sig::INT),
-        Just(Sig::HUP),
-        Just(Sig::TSTP),
-        Just(Sig::CONT),
-        Just(Sig::WINCH)
-    ];
-    let end =
-        prop_oneof![(0_u8..4).prop_map(End::Exited), Just(End::Signaled(Sig::KILL)), Just(End::Signaled(Sig::TERM))];
-    prop_oneof![
-        4 => Just(Event::Tick),
-        2 => end.prop_map(Event::CommandEnded),
-        2 => Just(Event::Empty),
-        3 => (sig.clone(), any::<bool>()).prop_map(|(sig, is_terminals)| {
-            if is_terminals { from_terminal(sig) } else { from_process(sig) }
-        }),
-        1 => sig.prop_map(Event::CommandStopped),
-        1 => Just(Event::CommandContinued),
-        1 => Just(Event::Survived),
-        1 => Just(Event::FrontDied),
-        1 => Just(Event::ParentDied),
-        1 => Just(Event::Broken),
-        1 => Just(Event::NotStarted(Failure::Exec(2))),
-    ]
+#[test]
+fn a_tree_that_ctrl_z_suspended_is_continued_whole_whoever_continued_a_part_of_it() {
+    let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
+    let _ = run.at(1_000, from_terminal(Sig::TSTP));
+    assert_eq!(run.at(2_000, Event::CommandContinued), []);
+    assert_eq!(run.deadline(), None, "the rest stands still");
+    assert_eq!(run.at(3_000, from_process(Sig::CONT)), [Action::Resume]);
+    assert_eq!(run.deadline(), Some(12_000));
+    assert_eq!(run.at(4_000, from_process(Sig::CONT)), [Action::Relay(Sig::CONT)]);
 }
 
-fn any_policy() -> impl Strategy<Value = Policy> {
-    let leftovers = prop_oneof![Just(Leftovers::Kill), Just(Leftovers::Wait), Just(Leftovers::Leave)];
-    let stages = prop_oneof![Just("TERM:1s,KILL"), Just("INT:1s,TERM:1s,KILL"), Just("KILL"), Just("TERM")];
-    let personality = prop_oneof![Just(Personality::Own), Just(Personality::Gnu)];
-    let rest = (personality, any::<bool>(), any::<bool>());
-    (leftovers, stages, rest).prop_map(|(leftovers, stages, (personality, guard, is_in_terminal))| Policy {
-        personality,
-        leftovers,
-        stages: parse_stages(stages).expect("a list"),
-        guard,
-        is_in_terminal,
-        ..policy()
-    })
+#[test]
+fn what_outlives_a_suspended_command_is_continued_too() {
+    let mut run = Run::new(Policy { is_in_terminal: false, leftovers: Leftovers::Wait, ..policy() });
+    let _ = run.at(1_000, from_terminal(Sig::TSTP));
+    let _ = run.at(2_000, KILLED);
+    assert_eq!(run.at(3_000, from_process(Sig::CONT)), [Action::Resume]);
 }
 
-proptest! {
-    /// Whatever happens in whatever order:
-    /// - SIGKILL is ordered at most once, and nothing softer after it;
-    /// - a stop begins at most once, though GNU's rules pass further signals on;
-    /// - the run is over only when the tree is empty, released or past its drain limit;
-    /// - once over it stays so, and asks for nothing;
-    /// - a deadline that passes moves it on: no Tick at a deadline leaves the same deadline behind.
-    #[test]
-    fn every_run_keeps_its_promises(policy in any_policy(), events in prop::collection::vec((0_u64..3_000, any_event()), 1..60)) {
-        let is_gnu = policy.personality == Personality::Gnu;
-        let mut run = Run::new(policy);
-        let (mut clock, mut kills, mut stops, mut is_ended) = (0, 0, 0, false);
-        for (pause, event) in events {
-            // The command ends once, and only then can the tree be empty: the kernel sees to that.
-            match event {
-                Event::CommandEnded(_) if std::mem::replace(&mut is_ended, true) => continue,
-                Event::Empty if !is_ended => continue,
-                Event::Survived if kills == 0 => continue,
-                _ => {}
-            }
-            clock += pause;
-            let was_over = run.0.is_over();
-            let deadline = run.0.next_deadline();
-            let actions = run.at(clock, event);
-            prop_assert!(!was_over || actions.is_empty() && run.0.is_over());
-            for action in &actions {
-                match action {
-                    Action::Kill => kills += 1,
-                    Action::Stop(..) => stops += 1,
-                    _ => {}
-                }
-                prop_assert!(kills == 0 || *action == Action::Kill || was_over, "{action:?} after SIGKILL");
-            }
-            prop_assert!(kills <= 1 && (stops <= 1 || is_gnu));
-            if !was_over && run.0.is_over() {
-                let is_proved = matches!(event, Event::Empty | Event::Survived) || actions.contains(&Action::Release);
-                prop_assert!(is_proved, "over by {event:?}");
-            }
-            if event == Event::Tick && deadline.is_some_and(|deadline| deadline <= START + Duration::from_millis(clock)) {
-                prop_assert_ne!(run.0.next_deadline(), deadline);
-            }
-        }
-    }
+#[test]
+fn ctrl_z_gives_the_prompt_back_while_leftovers_are_waited_for() {
+    let mut run = Run::new(Policy { leftovers: Leftovers::Wait, ..policy() });
+    let _ = run.at(5, EXITED);
+    assert_eq!(run.at(6, from_terminal(Sig::TSTP)), [Action::TellStopped(Sig::TSTP)]);
 }

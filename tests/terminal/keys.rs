@@ -2,8 +2,8 @@
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::common::{Backend, Run, both_backends, needs};
-use crate::pty::{CTRL_BACKSLASH, CTRL_C, Shell};
+use crate::common::{Backend, Run, both_backends, kin, needs};
+use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, Shell};
 
 both_backends! {
     ctrl_c_ends_the_command_as_it_would_without_us
@@ -17,6 +17,7 @@ both_backends! {
     ctrl_c_leaves_no_member_in_another_session
     ctrl_c_of_a_command_and_a_limit_after_it_work_together
     ctrl_c_of_make_ends_everything
+    ctrl_z_gives_the_prompt_back_while_leftovers_are_waited_for
     ctrl_backslash_ends_the_command_as_it_would_without_us
     a_new_size_of_the_terminal_is_told_once
     under_gnu_ctrl_c_is_the_commands_too
@@ -193,4 +194,24 @@ fn under_gnu_ctrl_c_is_the_commands_too(backend: Backend) {
     shell.key(CTRL_C);
     shell.ends_with(130);
     shell.leave().said("int", 1);
+}
+
+/// The command is gone, and the job is what it left.
+fn ctrl_z_gives_the_prompt_back_while_leftovers_are_waited_for(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    shell.command("$TK -t 60 --leftovers wait $FX fork [ say member hang ] say ready exit 0");
+    let member = shell.expect("member");
+    let command = shell.expect("ready");
+    shell.awaits("the command is still there", || {
+        let pid = member.parse().expect("a PID");
+        kin::state_and_parent(pid).is_some_and(|(_, parent)| parent.to_string() != command)
+    });
+    shell.key(CTRL_Z);
+    shell.ends_with(148);
+    shell.stops(&member);
+    shell.resumes("fg", "say ready exit 0");
+    shell.goes_on(&member);
+    shell.key(CTRL_C);
+    shell.ends_with(193);
+    shell.leave();
 }

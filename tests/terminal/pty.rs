@@ -173,10 +173,15 @@ impl Shell {
     }
 
     fn is_in_state(&mut self, pid: &str, wanted: char) {
+        self.awaits(&format!("{pid} is not in state {wanted}"), || state_of(pid) == Some(wanted));
+    }
+
+    /// Takes what the terminal shows until this is so.
+    pub(crate) fn awaits(&mut self, failure: &str, is_so: impl Fn() -> bool) {
         let deadline = Instant::now() + BOUND;
-        while state_of(pid) != Some(wanted) {
+        while !is_so() {
             if Instant::now() > deadline {
-                self.fail(&format!("{pid} is not in state {wanted}"));
+                self.fail(failure);
             }
             self.read_some(Instant::now() + Duration::from_millis(5));
         }

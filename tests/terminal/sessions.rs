@@ -11,6 +11,7 @@ both_backends! {
     in_a_new_session_ctrl_c_twice_kills
     in_a_new_session_ctrl_backslash_is_passed_on
     in_a_new_session_ctrl_z_stops_the_wrapper_and_fg_goes_on
+    in_a_new_session_the_whole_tree_stops_and_goes_on
     in_a_new_session_a_hang_up_ends_the_tree
     foreground_without_a_terminal_works
     a_group_of_its_own_in_the_foreground_is_the_commands
@@ -80,6 +81,26 @@ fn in_a_new_session_ctrl_z_stops_the_wrapper_and_fg_goes_on(backend: Backend) {
     pidfd_send_signal(wrapper, Signal::USR1).expect("the wrapper is there");
     shell.ends_with(42);
     shell.leave();
+}
+
+/// Members have sessions of their own, one may be continued by somebody else, and GNU's rules are no exception.
+fn in_a_new_session_the_whole_tree_stops_and_goes_on(backend: Backend) {
+    for wrapper in ["$TK -k 60 --new-session", "$TG -k 60 --new-session 60"] {
+        let mut shell = Shell::new(backend);
+        shell.command(&format!("{wrapper} $FX fork [ setsid say member hang ] on USR1 [ exit 42 ] say ready hang"));
+        let tree = [shell.expect("member"), shell.expect("ready")];
+        let wrapper = shell.foreground_leader();
+        shell.key(CTRL_Z);
+        shell.ends_with(148);
+        tree.iter().for_each(|pid| shell.stops(pid));
+        shell.does(&format!("kill -CONT {}", tree[1]), 0);
+        shell.goes_on(&tree[1]);
+        shell.resumes("fg", "say ready hang");
+        tree.iter().for_each(|pid| shell.goes_on(pid));
+        pidfd_send_signal(wrapper, Signal::USR1).expect("the wrapper is there");
+        shell.ends_with(42);
+        shell.leave();
+    }
 }
 
 fn in_a_new_session_a_hang_up_ends_the_tree(backend: Backend) {

@@ -1,0 +1,87 @@
+//! Signals and job control while the command runs: what is relayed, what the terminal has sent already, and a clock that
+//! stands still while Ctrl-Z stops the job.
+
+use std::time::Duration;
+
+use super::{Action, State, Supervisor, after};
+use crate::outcome::Cause;
+use crate::plan::Personality;
+use crate::signals::Sig;
+use crate::wire::Source;
+
+impl Supervisor {
+    pub(super) fn signal_while_running(
+        &mut self,
+        now: Duration,
+        sig: Sig,
+        source: Source,
+        paused_at: Option<Duration>,
+    ) -> Vec<Action> {
+        match (sig, source) {
+            (sig, Source::Process) if self.is_expiry(sig) => {
+                self.outcome.cause = Cause::TimedOut;
+                self.stop(now, None)
+            }
+            (sig, Source::Process) if self.begins_stop(sig) => {
+                self.outcome.cause = Cause::Signal(sig);
+                self.stop(now, Some((sig, Source::Process)))
+            }
+            (Sig::HUP, Source::Terminal) => {
+                self.outcome.cause = Cause::Signal(Sig::HUP);
+                self.stop(now, Some((Sig::HUP, Source::Terminal)))
+            }
+            // In a session of its own nobody else stops the tree at Ctrl-Z, and by default it would ignore the signal.
+            (sig, Source::Terminal) if sig.is_job_stop() && !self.policy.is_in_terminal => {
+                self.pause_clock(now, paused_at);
+                self.is_suspended = true;
+                vec![Action::Suspend, Action::TellStopped(sig)]
+            }
+            (sig, Source::Process) if sig.is_job_stop() && !self.policy.is_in_terminal => {
+                vec![Action::Relay(sig), Action::TellStopped(sig)]
+            }
+
+            // The shell continues the whole job, and a CONT of ours that comes later could undo another Ctrl-Z.
+            (Sig::CONT, Source::Process) if self.policy.is_in_terminal && !self.is_stopped => vec![],
+            (sig, Source::Process) if self.is_stopped && sig.is_job_stop() => vec![],
+            // Before exec the command may not be in the terminal's foreground group yet. It blocks all signals until then,
+            // so that what both the terminal and we send is one.
+            (sig, Source::Terminal) if !self.has_started && sig.is_from_terminals() => {
+                vec![Action::Relay(sig)]
+            }
+            (sig, source) => relay(sig, source),
+        }
+    }
+
+    /// While job control stops the tree the clock stands still; not under GNU's rules.
+    pub(super) fn pause_clock(&mut self, now: Duration, paused_at: Option<Duration>) {
+        if self.policy.personality == Personality::Own {
+            self.state = State::Running { paused_at: paused_at.or(Some(now)) };
+        }
+    }
+
+    pub(super) fn resume_clock(&mut self, now: Duration, paused_at: Option<Duration>) {
+        self.extend_deadline(now, paused_at);
+        self.state = State::Running { paused_at: None };
+    }
+
+    /// The front goes on, whatever state the run is in by now, and the tree that stands still because of it does.
+    pub(super) fn resume_tree(&mut self, now: Duration) -> Vec<Action> {
+        self.is_suspended = false;
+        if let State::Running { paused_at } = self.state {
+            self.resume_clock(now, paused_at);
+        }
+        vec![Action::Resume]
+    }
+
+    /// What job control took is given back to the clock.
+    pub(super) fn extend_deadline(&mut self, now: Duration, paused_at: Option<Duration>) {
+        if let (Some(since), Some(deadline)) = (paused_at, self.deadline) {
+            self.deadline = after(deadline, Some(now.saturating_sub(since)));
+        }
+    }
+}
+
+/// What is passed on outside the beginning of a stop: what the terminal sent has reached the command already.
+pub(super) fn relay(sig: Sig, source: Source) -> Vec<Action> {
+    if source == Source::Terminal { vec![] } else { vec![Action::Relay(sig)] }
+}

@@ -1,0 +1,123 @@
+//! How a stop begins, goes on from stage to stage, and ends in SIGKILL; where GNU timeout's rules differ, they stand here.
+
+use std::time::Duration;
+
+use super::{Action, Receivers, State, Supervisor, after};
+use crate::cli::SignalTo;
+use crate::outcome::{Cause, Failure};
+use crate::plan::Personality;
+use crate::signals::Sig;
+use crate::wire::Source;
+
+/// A repeat of a request to end counts as the second only after this long: a logout sends TERM and HUP together.
+const REPEAT: Duration = Duration::from_millis(200);
+
+impl Supervisor {
+    /// The first request may meet a stop that the clock began, and is then part of it; a second one is impatient.
+    pub(super) fn request_again(&mut self, now: Duration) -> Vec<Action> {
+        let first = *self.requested_at.get_or_insert(now);
+        if now.saturating_sub(first) >= REPEAT { self.kill() } else { vec![] }
+    }
+
+    /// A relayed signal takes the place of the first stage's.
+    pub(super) fn stop(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
+        if let Some((sig, source)) = relayed {
+            self.stages = self.stages.starting_with(sig);
+            self.requested_at = Some(now).filter(|_| source == Source::Process);
+        }
+        self.enter_stage(now, now, 0, relayed.map(|(_, source)| source))
+    }
+
+    pub(super) fn stop_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
+        self.outcome.left_over = true;
+        self.stages = self.policy.leftover_stages.clone();
+        let mut actions = vec![Action::NoteLeftovers];
+        actions.extend(self.stop(now, relayed));
+        actions
+    }
+
+    pub(super) fn enter_stage(
+        &mut self,
+        now: Duration,
+        since: Duration,
+        stage: usize,
+        source: Option<Source>,
+    ) -> Vec<Action> {
+        let Some(next) = self.stages.get(stage) else { return vec![] };
+        if next.signal == Sig::KILL {
+            return self.kill();
+        }
+        self.state = State::Stopping { since, stage, until: after(now, next.wait) };
+        if stage > 0 {
+            return vec![Action::StopAgain(next.signal)];
+        }
+        vec![Action::Stop(next.signal, self.receivers(source))]
+    }
+
+    pub(super) fn receivers(&self, source: Option<Source>) -> Receivers {
+        match self.policy.signal_to {
+            _ if source == Some(Source::Terminal) => Receivers::NotCommandsGroup,
+            // Without a command, what is left of its tree is all there is to ask.
+            _ if self.outcome.end.is_some() => Receivers::Tree,
+            SignalTo::Tree => Receivers::Tree,
+            SignalTo::Group => Receivers::CommandsGroup,
+            SignalTo::Command => Receivers::Command,
+        }
+    }
+
+    /// GNU timeout is done when the command is, and may never have asked the rest, or not with SIGTERM. The rest gets that,
+    /// unless the stop has sent it, and its own grace.
+    pub(super) fn stop_rest(&mut self, now: Duration, since: Duration, stage: usize) -> Vec<Action> {
+        let sent = self.stages.get(stage).map(|stage| stage.signal);
+        let reached_all = self.policy.signal_to == SignalTo::Tree;
+        self.stages = self.policy.leftover_stages.clone();
+        if sent == Some(Sig::TERM) && reached_all {
+            let until = after(since, self.stages.get(0).and_then(|first| first.wait));
+            self.state = State::Stopping { since, stage: 0, until };
+            return vec![];
+        }
+        self.enter_stage(now, now, 0, None)
+    }
+
+    /// Whether this signal asks for a stop.
+    pub(super) fn begins_stop(&self, sig: Sig) -> bool {
+        match self.policy.personality {
+            Personality::Own => sig.is_request_to_end(),
+            Personality::Gnu => sig.is_fatal(),
+        }
+    }
+
+    /// Whether this signal means that the time is over.
+    pub(super) fn is_expiry(&self, sig: Sig) -> bool {
+        self.policy.personality == Personality::Gnu && sig == Sig::ALRM
+    }
+
+    pub(super) fn front_died(&mut self) -> Vec<Action> {
+        self.outcome.cause = Cause::FrontDied;
+        if self.policy.guard { self.kill() } else { self.release() }
+    }
+
+    pub(super) fn break_off(&mut self) -> Vec<Action> {
+        if self.is_at_its_end() {
+            return vec![];
+        }
+        self.outcome.failure = self.outcome.failure.or(Some(Failure::Internal));
+        self.kill()
+    }
+
+    pub(super) fn kill(&mut self) -> Vec<Action> {
+        self.state = State::Killing;
+        self.was_alive_at_kill = self.outcome.end.is_none();
+        vec![Action::Kill]
+    }
+
+    pub(super) fn release(&mut self) -> Vec<Action> {
+        self.state = State::Over;
+        vec![Action::Release]
+    }
+
+    pub(super) fn over(&mut self) -> Vec<Action> {
+        self.state = State::Over;
+        vec![]
+    }
+}
