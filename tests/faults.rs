@@ -27,7 +27,7 @@ both_backends! {
     a_call_that_fails_anywhere_leaves_nothing
 }
 
-/// strace(1) makes each process's nth call fail. What the fixture itself needs in order to fork is left to us alone.
+/// strace(1) makes each process's nth call fail. `check` gets its words, and whether a fixture could not even fork.
 fn with_each_fault(check: impl Fn(Vec<String>, bool)) {
     for call in CALLS {
         for nth in 1..=MOST {
@@ -48,11 +48,11 @@ fn a_call_that_fails_anywhere_spares_the_jobs_that_an_exec_handed_down(backend: 
         }
         // The tracer is nobody's parent, so that the job is the wrapper's.
         words.extend(["-D".into(), fixture().display().to_string()]);
-        words.extend("fork [ say job hang ] exec".split(' ').map(String::from));
+        words.extend("fork [ say job exec sleep 120 ] exec".split(' ').map(String::from));
         let mut running = Run::new(backend).options("-k 1").prefixed(words).may_leave().fixture("exit 7").spawn();
         let job = running.expect_process("job");
         running.wait().exited_with_one_of(&[7, 125, 195]).took_less_than(LONG);
-        assert!(!is_dead(&job, Duration::ZERO), "the caller's job was killed");
+        assert!(!is_dead(&job, Duration::from_millis(20)), "the caller's job was killed");
     });
 }
 
