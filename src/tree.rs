@@ -80,26 +80,12 @@ impl<'a> Tree<'a> {
     /// Lists the processes that are alive, in the boundary or below us. Ends at this moment, if one is given, with whoever
     /// has been found by then: a storm of sessions leaves us little of the CPUs, and the rest is SIGKILL's to find.
     pub fn list(&self, until: Option<Duration>) -> Vec<Process> {
-        let members: BTreeSet<i32> =
-            self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect();
+        let members = self.members();
         let mut processes = vec![];
-        let mut seen = BTreeSet::new();
-        if self.sees_ancestry {
-            for pid in descendants(until).into_iter().take_while(|_| !is_late(until)) {
-                let net = if members.contains(&pid.as_raw_pid()) { Net::Boundary } else { Net::Ancestry };
-                // Hidden or gone: whether it is a member decides.
-                let Some(stat) = procfs::stat(pid) else { continue };
-                seen.insert(pid.as_raw_pid());
-                // One that has ended is nobody to signal or to name, unless a tracer keeps us from reaping it.
-                if !stat.is_dead() || procfs::tracer(pid).is_some() {
-                    processes.push(Process { pid, stat: Some(stat), net });
-                }
-            }
-        }
-        for pid in members.into_iter().filter(|pid| !seen.contains(pid)).filter_map(Pid::from_raw) {
+        for pid in members.iter().copied().filter_map(Pid::from_raw).take_while(|_| !is_late(until)) {
             let stat = if self.sees_ancestry { procfs::stat(pid) } else { None };
             let is_living = match &stat {
-                Some(stat) => !stat.is_dead(),
+                Some(stat) => is_somebody(pid, stat),
                 None => open(pid).is_some_and(|pidfd| is_alive(&pidfd)),
             };
             // Whoever moved us into the boundary does not make us a part of the tree.
@@ -107,7 +93,21 @@ impl<'a> Tree<'a> {
                 processes.push(Process { pid, stat, net: Net::Boundary });
             }
         }
+        if self.sees_ancestry {
+            let outside = descendants(until).into_iter().filter(|pid| !members.contains(&pid.as_raw_pid()));
+            for pid in outside.take_while(|_| !is_late(until)) {
+                // Hidden or gone.
+                let Some(stat) = procfs::stat(pid) else { continue };
+                if is_somebody(pid, &stat) {
+                    processes.push(Process { pid, stat: Some(stat), net: Net::Ancestry });
+                }
+            }
+        }
         processes
+    }
+
+    fn members(&self) -> BTreeSet<i32> {
+        self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect()
     }
 
     /// Sends a signal to those of a listing that are still alive and ours; gives how many got it. Ends at this moment, if
@@ -135,8 +135,7 @@ impl<'a> Tree<'a> {
     fn signal_members(&self, processes: &[&Process], sig: Sig, and_then: AndThen) -> usize {
         let pidfds: Vec<(Pid, OwnedFd)> =
             processes.iter().filter_map(|process| Some((process.pid, open(process.pid)?))).collect();
-        let members: BTreeSet<i32> =
-            self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect();
+        let members = self.members();
         let is_confirmed = |pid: &Pid, pidfd: &OwnedFd| members.contains(&pid.as_raw_pid()) && is_alive(pidfd);
         pidfds.iter().filter(|(pid, pidfd)| is_confirmed(pid, pidfd) && deliver(pidfd, sig, and_then)).count()
     }
@@ -174,6 +173,11 @@ fn descendants(until: Option<Duration>) -> Vec<Pid> {
         }
     }
     found
+}
+
+/// One that has ended is nobody to signal or to name, unless a tracer keeps us from reaping it.
+fn is_somebody(pid: Pid, stat: &procfs::Stat) -> bool {
+    !stat.is_dead() || procfs::tracer(pid).is_some()
 }
 
 fn is_late(until: Option<Duration>) -> bool {
@@ -279,4 +283,53 @@ pub fn deliver(pidfd: &OwnedFd, sig: Sig, and_then: AndThen) -> bool {
         let _ = sys::send_signal(pidfd.as_fd(), Sig::CONT);
     }
     is_sent
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::BorrowedFd;
+
+    use super::*;
+    use crate::boundary::Occupancy;
+
+    /// A boundary around somebody who lives.
+    struct Around(Pid);
+
+    impl Boundary for Around {
+        fn name(&self) -> String {
+            "around".into()
+        }
+        fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn entrance(&self) -> io::Result<OwnedFd> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn members(&self) -> io::Result<Vec<Pid>> {
+            Ok(vec![self.0])
+        }
+        fn kill(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn remove(&self) -> io::Result<Occupancy> {
+            Ok(Occupancy::Populated)
+        }
+        fn events(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+        fn release(&self) -> io::Result<Vec<Pid>> {
+            Ok(vec![])
+        }
+    }
+
+    #[test]
+    fn a_listing_ends_in_time_whoever_is_left_to_look_at() {
+        let parent = rustix::process::getppid().expect("somebody runs the tests");
+        let boundary = Around(parent);
+        let tree = Tree::new(&boundary);
+        let names = |until| tree.list(until).iter().any(|process| process.pid == parent);
+        assert!(names(None));
+        assert!(!names(Some(sys::now())));
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::report::ProcessReport;
 use crate::signals::Sig;
 use crate::supervisor::{Action, Event, Receivers};
-use crate::sys::{Reaped, send_signal};
+use crate::sys::{self, Reaped, send_signal};
 use crate::tree::{AndThen, Drained, Net, Process, deliver};
 use crate::voice::in_words;
 use crate::wire::ToFront;
@@ -81,25 +81,31 @@ impl Keeper<'_> {
         let rest: Vec<&Process> = processes.iter().filter(|process| !self.is_command(process)).collect();
         let reached = is_for_command
             && self.command.as_ref().is_some_and(|command| deliver(&command.pidfd, sig, AndThen::Continue));
-        usize::from(reached) + self.tree.signal(&rest, sig, AndThen::Continue, self.time_for_each())
+        usize::from(reached) + self.tree.signal(&rest, sig, AndThen::Continue, self.time_to_signal())
     }
 
     /// Sends a signal to the whole tree, and no SIGCONT after it.
     fn send_alone(&mut self, sig: Sig) {
         let list = self.list();
-        let count = self.tree.signal(&list.iter().collect::<Vec<_>>(), sig, AndThen::Nothing, self.time_for_each());
+        let count = self.tree.signal(&list.iter().collect::<Vec<_>>(), sig, AndThen::Nothing, self.time_to_signal());
         self.record("signal", Some(sig), Some(count));
     }
 
-    /// Listing and signalling one by one take no more time than the stage has.
-    fn time_for_each(&self) -> Option<Duration> {
+    /// When signalling one by one ends at the latest: it takes no more time than the stage has.
+    fn time_to_signal(&self) -> Option<Duration> {
         self.supervisor.next_deadline()
+    }
+
+    /// When a listing ends: half of that time is for the signals.
+    fn time_to_list(&self) -> Option<Duration> {
+        let now = sys::now();
+        self.time_to_signal().map(|end| now + end.saturating_sub(now) / 2)
     }
 
     /// The tree, with the command in front for as long as we have not reaped it: where /proc hides it, or descriptors
     /// are short, its pidfd still reaches it.
     fn list(&self) -> Vec<Process> {
-        let mut list = self.tree.list(self.time_for_each());
+        let mut list = self.tree.list(self.time_to_list());
         if let Some(command) = &self.command
             && !list.iter().any(|process| self.is_command(process))
         {
