@@ -19,7 +19,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
 .PHONY: build static test chaos gnu-check demo bench install uninstall man completions docs \
-	test-kernel-5.10 clean help
+	test-kernels test-kernel-5.10 clean help
 
 build: ## build the release binary, target/release/treekill-run
 	$(CARGO) build --release
@@ -71,7 +71,13 @@ man completions: ## generate them again from the command line's definition
 docs: ## generate manual, completions and the tables of README.md again
 	$(CARGO) run --quiet --example generate
 
-test-kernel-5.10: ## the integration tests on Linux 5.10 in QEMU (root, Debian host)
+# What depends on the kernel most; `tests/lab/test-kernel VERSION` alone runs everything.
+KERNEL_TESTS := boundary limits escapes fallbacks leftovers status timeouts
+
+test-kernels: ## the tests of the boundary on Linux 5.10, 6.1, 6.12 and 7.x in QEMU (root, Debian host)
+	for version in 5.10 6.1 6.12 7; do tests/lab/test-kernel $$version $(KERNEL_TESTS) || exit; done
+
+test-kernel-5.10: ## all integration tests on Linux 5.10, which has no cgroup.kill
 	tests/lab/test-kernel 5.10
 
 clean: ## remove what was built

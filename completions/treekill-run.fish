@@ -16,6 +16,9 @@ cgroup\t'A cgroup v2 leaf of our own'
 systemd\t'A transient systemd scope; not in this release'
 pidns\t'A PID namespace; not in this release'
 subreaper\t'Ancestry alone'"
+complete -c treekill-run -l memory-max -d 'Most memory for the whole tree: 512M, 2G, or a share of the machine\'s, 50%' -r
+complete -c treekill-run -l pids-max -d 'Most processes and threads in the whole tree at once' -r
+complete -c treekill-run -l cpu-max -d 'Most CPU time for the whole tree, in percent of one CPU' -r
 complete -c treekill-run -l report -d 'Write a JSON report of the run to this file' -r -F
 complete -c treekill-run -l report-fd -d 'Write a JSON report of the run to this open descriptor' -r
 complete -c treekill-run -s p -l preserve-status -d 'After a timeout, end with the command\'s status instead of 124'
@@ -31,4 +34,4 @@ complete -c treekill-run -s h -l help -d 'Print help; the manual says more'
 complete -c treekill-run -s V -l version -d 'Print the version'
 
 # From the first word that is no option on, it is the command's own completion.
-complete -c treekill-run -x -a "(__fish_complete_subcommand -- -t --timeout -s --signal -k --kill-after --stages --signal-to --leftovers --leftover-grace --leftover-status --drain-limit -b --backend --report --report-fd)"
+complete -c treekill-run -x -a "(__fish_complete_subcommand -- -t --timeout -s --signal -k --kill-after --stages --signal-to --leftovers --leftover-grace --leftover-status --drain-limit -b --backend --memory-max --pids-max --cpu-max --report --report-fd)"

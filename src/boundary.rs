@@ -9,8 +9,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::process::Pid;
 
 use cgroup::Leaf;
-pub use cgroup::{Ownerless, acknowledge, remove_ownerless};
+pub use cgroup::{Hits, Ownerless, acknowledge, remove_ownerless};
 
+use crate::limits::Limits;
 use crate::plan::Backend;
 use crate::tree::procfs;
 
@@ -57,6 +58,11 @@ pub trait Boundary {
 
     /// Has an exceptional condition when its occupancy may have changed, cgroups(7).
     fn events(&self) -> Option<BorrowedFd<'_>>;
+
+    /// How often the tree has hit its limits; final once it was removed.
+    fn hits(&self) -> Hits {
+        Hits::default()
+    }
 
     /// Moves everything in it to where the caller lives, and removes it; gives those that were moved.
     ///
@@ -129,10 +135,10 @@ pub struct Choice {
 ///
 /// # Errors
 /// Why each of them can't.
-pub fn choose(backends: &[Backend], is_guarded: bool) -> Result<Choice, Vec<Refusal>> {
+pub fn choose(backends: &[Backend], is_guarded: bool, limits: &Limits) -> Result<Choice, Vec<Refusal>> {
     let mut refusals = vec![];
     for backend in backends.iter().flat_map(|backend| expand(*backend)) {
-        match make(*backend, is_guarded) {
+        match make(*backend, is_guarded, limits) {
             Ok(boundary) => return Ok(Choice { boundary, refusals }),
             Err(why) => refusals.push(Refusal { backend: *backend, why }),
         }
@@ -150,10 +156,13 @@ fn expand(backend: Backend) -> &'static [Backend] {
     }
 }
 
-fn make(backend: Backend, is_guarded: bool) -> Result<Box<dyn Boundary>, String> {
+fn make(backend: Backend, is_guarded: bool, limits: &Limits) -> Result<Box<dyn Boundary>, String> {
     match backend {
-        Backend::Cgroup => Ok(Box::new(Leaf::make(is_guarded)?)),
+        Backend::Cgroup => Ok(Box::new(Leaf::make(is_guarded, limits)?)),
         Backend::Subreaper => {
+            if !limits.is_none() {
+                return Err("ancestry alone can't limit a tree".into());
+            }
             procfs::check_trustworthy()?;
             Ok(Box::new(Nothing))
         }

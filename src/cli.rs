@@ -12,10 +12,11 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 pub use gnu::{DIFFERENCES, Difference};
 
+use crate::limits::Size;
 use crate::outcome::EXIT_TABLE;
 use crate::plan::{Backend, Stages};
 use crate::signals::Sig;
-use crate::{duration, plan, signals};
+use crate::{duration, limits, plan, signals};
 
 /// Run COMMAND and end everything it started: timeout(1), but tree-safe.
 ///
@@ -74,6 +75,18 @@ pub struct Options {
         value_delimiter = ',', action = ArgAction::Set
     )]
     pub backend: Vec<Backend>,
+
+    /// Most memory for the whole tree: 512M, 2G, or a share of the machine's, 50%
+    #[arg(long, value_name = "SIZE", value_parser = limits::parse_size)]
+    pub memory_max: Option<Size>,
+
+    /// Most processes and threads in the whole tree at once
+    #[arg(long, value_name = "N", value_parser = limits::parse_pids)]
+    pub pids_max: Option<u64>,
+
+    /// Most CPU time for the whole tree, in percent of one CPU
+    #[arg(long, value_name = "PERCENT", value_parser = limits::parse_cpu)]
+    pub cpu_max: Option<u32>,
 
     /// Stop the tree when the process that called treekill-run dies
     #[arg(long)]
@@ -288,6 +301,9 @@ mod tests {
             (&["-b", "nonsense", "true"], "'nonsense'"),
             (&["--no-such-option", "--", "true"], "'--no-such-option'"),
             (&["--timeuot", "5", "true"], "--timeout"),
+            (&["--memory-max", "2X", "true"], "'2X'"),
+            (&["--pids-max", "0", "true"], "'0'"),
+            (&["--cpu-max", "x", "true"], "'x'"),
             (&["-q", "-v", "true"], "--verbose"),
             (&["--leftover-status", "256", "true"], "256"),
             (&[], "no command"),

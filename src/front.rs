@@ -84,7 +84,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let target = open_target(&options)?;
     let group = own_group();
     let terminal = Terminal::of_caller(group);
-    let plan = Plan::new(&options, terminal.is_some() && group.is_some());
+    let plan = Plan::new(&options, terminal.is_some() && group.is_some(), &physical_memory);
     // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
     let needs_deputy = getpid().is_init() || sys::has_children();
     if !needs_deputy {
@@ -92,11 +92,12 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     }
     let inherited = sys::inherited();
     let (socket, ties) = tie(&options, &inherited)?;
+    let limits = plan.limits;
     let setup = set_up(options, plan, group, target, inherited, ties)?;
     let has_leaf = setup.boundary.birthplace().is_some();
     let mut front = start(setup, socket, terminal, needs_deputy)?;
     // While the command starts: what a run that was killed has left is ended.
-    let ownerless = has_leaf.then(remove_ownerless);
+    let ownerless = has_leaf.then(|| remove_ownerless(&limits));
     let exit = front.relay_until_the_end();
     if let Some(ownerless) = ownerless {
         ownerless.retry();
@@ -128,11 +129,12 @@ fn set_up(
         return Err(Failed::Unavailable(why.into()));
     }
     let mut voice = Voice::new(plan.verbosity);
-    let Choice { boundary, refusals } = boundary::choose(&options.backend, plan.policy.guard).map_err(unavailable)?;
+    let Choice { boundary, refusals } =
+        boundary::choose(&options.backend, plan.policy.guard, &plan.limits).map_err(unavailable)?;
     for refusal in &refusals {
         voice.step(format_args!("no backend {refusal}"));
     }
-    let report = Report::new(words(&options.command), backend_report(&*boundary, &refusals));
+    let report = Report::new(words(&options.command), backend_report(&*boundary, &refusals), plan.limits);
     Ok(Setup { plan, command: options.command, inherited, boundary, group, ties, report, target, voice })
 }
 
@@ -192,6 +194,12 @@ fn open_parent() -> Result<OwnedFd, Failed> {
 /// Our process group; `None` if its leader is outside of our PID namespace, where no command could join it.
 fn own_group() -> Option<Pid> {
     Pid::from_raw(nix::unistd::getpgrp().as_raw())
+}
+
+/// The machine's memory in bytes.
+fn physical_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    u64::from(info.mem_unit) * info.totalram
 }
 
 fn unavailable(refusals: Vec<Refusal>) -> Failed {

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod duration;
 pub mod front;
 pub mod keeper;
+pub mod limits;
 pub mod outcome;
 pub mod plan;
 pub mod report;

@@ -50,6 +50,8 @@ pub struct Outcome {
     pub left_over: bool,
     /// Something outlived SIGKILL and the drain limit.
     pub survived: bool,
+    /// The tree was refused memory or processes by a limit of the options.
+    pub limit_hit: bool,
 }
 
 /// The options that bear on the exit status.
@@ -94,8 +96,10 @@ pub const KILLED: u8 = 137;
 pub const LEFTOVERS: u8 = 193;
 /// Something outlived SIGKILL.
 pub const SURVIVORS: u8 = 194;
-/// A backend that was asked for is not available.
+/// What was asked for is not available.
 pub const UNAVAILABLE: u8 = 195;
+/// The tree hit its limit of memory or processes.
+pub const LIMIT_HIT: u8 = 196;
 
 /// A row of the exit table.
 pub struct ExitRow {
@@ -117,11 +121,12 @@ pub const EXIT_TABLE: &[ExitRow] = &[
     ExitRow { status: "193", meaning: "the command succeeded but left processes behind; they were ended" },
     ExitRow { status: "194", meaning: "processes outlived SIGKILL and --drain-limit; they are named" },
     ExitRow { status: "195", meaning: "what was asked for is not available here; the command was not started" },
+    ExitRow { status: "196", meaning: "the command did not succeed, and hit --memory-max or --pids-max" },
 ];
 
 /// The status for an outcome. The order of the questions is the order of precedence.
 pub fn exit_for(outcome: &Outcome, policy: &ExitPolicy) -> Exit {
-    let Outcome { cause, failure, end, needed_kill, left_over, survived } = *outcome;
+    let Outcome { cause, failure, end, needed_kill, left_over, survived, limit_hit } = *outcome;
     if let Some(Failure::Exec(errno)) = failure {
         return Exit::Code(if errno == nix::libc::ENOENT { NOT_FOUND } else { CANNOT_EXECUTE });
     }
@@ -132,6 +137,9 @@ pub fn exit_for(outcome: &Outcome, policy: &ExitPolicy) -> Exit {
     let (None, Some(end)) = (failure, end) else {
         return Exit::Code(FAILED);
     };
+    if limit_hit && end != End::Exited(0) {
+        return Exit::Code(LIMIT_HIT);
+    }
     match cause {
         Cause::TimedOut if needed_kill => Exit::Code(KILLED),
         Cause::TimedOut if policy.preserve_status => Exit::Code(match end {
@@ -165,6 +173,7 @@ mod tests {
         needed_kill: false,
         left_over: false,
         survived: false,
+        limit_hit: false,
     };
 
     #[test]
@@ -188,6 +197,8 @@ mod tests {
             (Outcome { failure: Some(Failure::Exec(nix::libc::ENOENT)), ..ENDED }, Exit::Code(127)),
             (Outcome { left_over: true, ..ENDED }, Exit::Code(193)),
             (Outcome { survived: true, ..ENDED }, Exit::Code(194)),
+            (Outcome { limit_hit: true, end: died(Sig::KILL), ..ENDED }, Exit::Code(196)),
+            (Outcome { limit_hit: true, left_over: true, ..ENDED }, Exit::Code(193)),
         ] {
             assert_eq!(exit_for(&outcome, &POLICY), exit, "{outcome:?}");
         }
@@ -201,6 +212,7 @@ mod tests {
             needed_kill: true,
             left_over: true,
             survived: true,
+            limit_hit: true,
             failure: None,
         };
         assert_eq!(
@@ -209,7 +221,8 @@ mod tests {
         );
         assert_eq!(exit_for(&Outcome { failure: Some(Failure::Internal), ..all }, &POLICY), Exit::Code(194));
         assert_eq!(exit_for(&all, &POLICY), Exit::Code(194));
-        assert_eq!(exit_for(&Outcome { survived: false, ..all }, &POLICY), Exit::Code(137));
+        assert_eq!(exit_for(&Outcome { survived: false, ..all }, &POLICY), Exit::Code(196));
+        assert_eq!(exit_for(&Outcome { survived: false, limit_hit: false, ..all }, &POLICY), Exit::Code(137));
         let failed = Outcome { end: Some(End::Exited(4)), left_over: true, ..ENDED };
         assert_eq!(exit_for(&failed, &POLICY), Exit::Code(4), "a failure is not hidden by leftovers");
     }

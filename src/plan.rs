@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use crate::cli::{Leftovers, Options, SignalTo};
 use crate::duration;
+use crate::limits::Limits;
 use crate::outcome::{ExitPolicy, LEFTOVERS};
 use crate::signals::{self, Sig};
 
@@ -190,6 +191,8 @@ pub struct Plan {
     pub session: Session,
     /// Longest wait for emptiness after SIGKILL; `None` is for ever.
     pub drain_limit: Option<Duration>,
+    /// What the tree may use.
+    pub limits: Limits,
     /// The tree may not gain privileges.
     pub no_new_privs: bool,
     /// How much is said.
@@ -199,8 +202,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for these options, on a host with or without a controlling terminal.
-    pub fn new(options: &Options, has_terminal: bool) -> Plan {
+    /// The plan for these options, on a host with or without a controlling terminal, and with this much memory in bytes.
+    pub fn new(options: &Options, has_terminal: bool, memory: &dyn Fn() -> u64) -> Plan {
         let session = match (options.foreground, options.new_session) {
             (true, _) => Session::Callers,
             (_, true) => Session::Own,
@@ -238,7 +241,9 @@ impl Plan {
         let announces_signals = options.gnu && options.verbose;
         let verbosity = Verbosity::new(options);
         let drain_limit = off_if_zero(options.drain_limit);
-        Plan { policy, session, drain_limit, no_new_privs: options.no_new_privs, verbosity, announces_signals }
+        let memory = options.memory_max.map(|size| size.bytes(memory));
+        let limits = Limits { memory, pids: options.pids_max, cpu: options.cpu_max };
+        Plan { policy, session, drain_limit, limits, no_new_privs: options.no_new_privs, verbosity, announces_signals }
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 pub use target::Target;
 
+use crate::limits::Limits;
 use crate::outcome::{Cause, End, Exit, Failure, Outcome};
 use crate::signals::Sig;
 use crate::tree::{Net, Process, procfs};
@@ -35,6 +36,8 @@ pub struct Report {
     pub exit_status: u8,
     /// How the command itself ended; null if it never ran or could not be ended.
     pub command_status: Option<CommandStatus>,
+    /// The limits of the options, and how often they were hit; null without any.
+    pub limits: Option<LimitsReport>,
     /// Each thing that was done to the tree.
     pub steps: Vec<Step>,
     /// Processes that outlived the command and their grace, and were ended.
@@ -64,6 +67,37 @@ pub struct RefusedBackend {
     pub name: String,
     /// Why not.
     pub why: String,
+}
+
+/// What the tree was allowed, and how often it hit that.
+#[derive(Debug, Serialize)]
+pub struct LimitsReport {
+    /// `--memory-max` in bytes.
+    pub memory_max: Option<u64>,
+    /// `--pids-max`.
+    pub pids_max: Option<u64>,
+    /// `--cpu-max` in percent of one CPU.
+    pub cpu_max: Option<u32>,
+    /// Processes that the kernel killed because the tree had no memory left.
+    pub memory_kills: u64,
+    /// Forks that failed because the tree had its processes.
+    pub refused_forks: u64,
+    /// How long the tree had to wait for CPU time, in milliseconds.
+    pub throttled_ms: u64,
+}
+
+impl LimitsReport {
+    fn new(limits: Limits) -> Option<LimitsReport> {
+        let Limits { memory, pids, cpu } = limits;
+        (!limits.is_none()).then_some(LimitsReport {
+            memory_max: memory,
+            pids_max: pids,
+            cpu_max: cpu,
+            memory_kills: 0,
+            refused_forks: 0,
+            throttled_ms: 0,
+        })
+    }
 }
 
 /// How the command itself ended.
@@ -167,7 +201,7 @@ fn state_word(state: Option<char>) -> &'static str {
 
 impl Report {
     /// The report of a run before it starts.
-    pub fn new(command: Vec<String>, backend: BackendReport) -> Report {
+    pub fn new(command: Vec<String>, backend: BackendReport, limits: Limits) -> Report {
         Report {
             schema: 1,
             command,
@@ -179,6 +213,7 @@ impl Report {
             outcome: "internal",
             exit_status: 0,
             command_status: None,
+            limits: LimitsReport::new(limits),
             steps: vec![],
             leftovers: vec![],
             kept: vec![],

@@ -133,6 +133,7 @@ impl Supervisor {
             needed_kill: false,
             left_over: false,
             survived: false,
+            limit_hit: false,
         };
         Supervisor {
             state: State::Running { paused_at: None },

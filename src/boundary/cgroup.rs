@@ -3,6 +3,7 @@
 //! Whoever holds the lock on a leaf's directory is its owner. Front and keeper share one open file description, so the
 //! lock goes when both are dead, in whatever PID namespace; a leaf whose lock can be taken exclusively has no owner.
 
+mod limited;
 mod locate;
 mod ownerless;
 
@@ -21,9 +22,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+pub use limited::Hits;
+use limited::Limited;
 pub use ownerless::{Ownerless, remove_ownerless};
 
 use super::{Boundary, Occupancy};
+use crate::limits::Limits;
 use crate::signals::Sig;
 use crate::sys;
 use crate::voice::{cause, in_words};
@@ -44,18 +48,19 @@ pub(super) struct Leaf {
     directory: OwnedFd,
     events: OwnedFd,
     path: String,
+    limited: Option<Limited>,
 }
 
 /// How often a new name is tried when somebody else gets at the leaf between its birth and its lock.
 const ATTEMPTS: usize = 16;
 
 impl Leaf {
-    /// Makes a leaf in our own cgroup and locks it.
+    /// Makes a leaf in our own cgroup, or with limits where it can have them, and locks it.
     ///
     /// # Errors
     /// Why there can be none here and what would help, as a sentence.
-    pub(super) fn make(is_guarded: bool) -> Result<Leaf, String> {
-        let place = locate::own_cgroup()?;
+    pub(super) fn make(is_guarded: bool, limits: &Limits) -> Result<Leaf, String> {
+        let place = if limits.is_none() { locate::own_cgroup()? } else { limited::place(limits)? };
         let why = |errno: Errno| match errno {
             Errno::ACCESS | Errno::PERM => {
                 format!("{place} is not ours to make cgroups in; it would have to be delegated to this user")
@@ -64,7 +69,7 @@ impl Leaf {
             errno => format!("cannot make a cgroup in {place}: {}", cause(errno.raw_os_error())),
         };
         let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty()).map_err(why)?;
-        // Entering a leaf needs the right to write to the common ancestor's cgroup.procs: our own cgroup's.
+        // Entering a leaf needs the right to write to the common ancestor's cgroup.procs, which is the parent's.
         accessat(&parent, c"cgroup.procs", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).map_err(why)?;
         for _ in 0..ATTEMPTS {
             let name = random_name(if is_guarded { GUARDED } else { UNGUARDED }).map_err(why)?;
@@ -76,7 +81,14 @@ impl Leaf {
             match own(&parent, &name, &why) {
                 Ok(Some((directory, events))) => {
                     let path = format!("{place}/{}", name.to_string_lossy());
-                    return Ok(Leaf { parent, name, directory, events, path });
+                    let mut leaf = Leaf { parent, name, directory, events, path, limited: None };
+                    if !limits.is_none() {
+                        leaf.limited = Some(Limited::new(*limits, &leaf.directory).inspect_err(|_| {
+                            // Nothing lives in it.
+                            let _ = leaf.remove();
+                        })?);
+                    }
+                    return Ok(leaf);
                 }
                 // A sweeper took it for ownerless in the moment between; what it did to this one is its own.
                 Ok(None) => {
@@ -172,6 +184,9 @@ impl Boundary for Leaf {
     }
 
     fn remove(&self) -> io::Result<Occupancy> {
+        if let Some(limited) = &self.limited {
+            limited.look(&self.directory);
+        }
         remove(&self.parent, &self.name, &self.directory)
     }
 
@@ -179,8 +194,14 @@ impl Boundary for Leaf {
         Some(self.events.as_fd())
     }
 
+    fn hits(&self) -> Hits {
+        self.limited.as_ref().map(Limited::hits).unwrap_or_default()
+    }
+
     fn release(&self) -> io::Result<Vec<Pid>> {
-        let procs = openat(&self.parent, c"cgroup.procs", WRITE, Mode::empty())?;
+        // A leaf with limits may be in one that is to hold no processes itself.
+        let home = self.limited.as_ref().map_or(&self.parent, |limited| &limited.home);
+        let procs = openat(home, c"cgroup.procs", WRITE, Mode::empty())?;
         let mut moved = vec![];
         loop {
             let members = self.members()?;

@@ -5,6 +5,8 @@ use std::io;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::boundary::Hits;
+use crate::limits::in_units;
 use crate::outcome::{Cause, Exit, FAILED, Outcome, exit_for};
 use crate::plan::Personality;
 use crate::report::ProcessReport;
@@ -31,9 +33,11 @@ impl Keeper<'_> {
 
     /// Says and writes what happened; gives the status of this process.
     pub(super) fn end(mut self) -> u8 {
-        let outcome = *self.supervisor.outcome();
+        let hits = self.boundary.hits();
+        let outcome = Outcome { limit_hit: hits.memory > 0 || hits.pids > 0, ..*self.supervisor.outcome() };
         let mut exit = exit_for(&outcome, &self.plan.policy.exit);
         self.say_what_happened(&outcome);
+        self.say_limits(hits);
         self.report.conclude(&outcome, exit, sys::now() - self.start);
         if let Some(target) = self.target.take() {
             let name = target.name().to_owned();
@@ -88,6 +92,27 @@ impl Keeper<'_> {
             let kept = std::mem::take(&mut self.report.kept);
             self.voice.step(format_args!("left {} running: {}", processes(kept.len()), names(&kept)));
             self.report.kept = kept;
+        }
+    }
+
+    /// A limit that was hit is out of the ordinary, whether the command got over it or not.
+    fn say_limits(&mut self, hits: Hits) {
+        let name = self.name();
+        let limits = self.plan.limits;
+        if let (Some(bytes), 1..) = (limits.memory, hits.memory) {
+            let killed = processes(usize::try_from(hits.memory).unwrap_or(usize::MAX));
+            self.voice.note(format_args!(
+                "{name} hit its memory limit of {}: the kernel killed {killed} of the tree",
+                in_units(bytes)
+            ));
+        }
+        if let (Some(pids), 1..) = (limits.pids, hits.pids) {
+            self.voice.note(format_args!("{name} hit its limit of {pids} processes: {} forks failed", hits.pids));
+        }
+        if let Some(report) = &mut self.report.limits {
+            report.memory_kills = hits.memory;
+            report.refused_forks = hits.pids;
+            report.throttled_ms = hits.throttled_us / 1000;
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What tests need of the machine. A test that lacks something says so and is counted as skipped; with
 //! `TREEKILL_TEST_REQUIRE=cgroup,root,...` naming the need, the skip is a failure.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use super::{Nest, USER, sys};
+use super::{Nest, USER, cgroups, sys};
 
 /// Returns from the test, as skipped, unless the machine has each of these.
 macro_rules! require {
@@ -67,6 +68,8 @@ fn look(need: &str) -> Result<(), String> {
         }
         // A cgroup subtree handed to an ordinary user.
         "delegation" => look("user").and_then(|()| look("cgroup")),
+        // A cgroup v2 above our own that gives those in it memory, pids and cpu, and lets us make one there.
+        "controllers" => has_controllers(),
         "seccomp" => {
             static HAS: OnceLock<Result<(), String>> = OnceLock::new();
             HAS.get_or_init(|| runs(Command::new("true"), || sys::refuse_clone3(38))).clone()
@@ -80,6 +83,19 @@ fn look(need: &str) -> Result<(), String> {
             HAS.get_or_init(|| runs(unshare("--mount", &["true"]), || Ok(()))).clone()
         }
         program => runs_program(program),
+    }
+}
+
+fn has_controllers() -> Result<(), String> {
+    let own = cgroups::of_process("self").ok_or("there is no cgroup v2")?;
+    let gives_all = |place: &&Path| {
+        let given = fs::read_to_string(place.join("cgroup.subtree_control")).unwrap_or_default();
+        ["cpu", "memory", "pids"].iter().all(|name| given.split_whitespace().any(|word| word == *name))
+    };
+    let place = own.ancestors().find(gives_all).ok_or("no cgroup v2 here gives its children memory, pids and cpu")?;
+    match OpenOptions::new().write(true).open(place.join("cgroup.procs")) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{} is not ours: {error}", place.display())),
     }
 }
 

@@ -1,0 +1,200 @@
+//! Limits on the whole tree, and sizes as systemd.resource-control(5) writes them. Pure.
+
+/// What the options allow the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// `--memory-max`, in bytes.
+    pub memory: Option<u64>,
+    /// `--pids-max`: processes and threads.
+    pub pids: Option<u64>,
+    /// `--cpu-max`: percent of one CPU.
+    pub cpu: Option<u32>,
+}
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// In bytes.
+    Bytes(u64),
+    /// In percent of the machine's memory.
+    Percent(u32),
+}
+
+/// A controller of cgroups(7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// Memory.
+    Memory,
+    /// Processes and threads.
+    Pids,
+    /// CPU time.
+    Cpu,
+}
+
+impl Controller {
+    /// Its name in `cgroup.controllers`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Controller::Memory => "memory",
+            Controller::Pids => "pids",
+            Controller::Cpu => "cpu",
+        }
+    }
+}
+
+impl Limits {
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        *self == Limits::default()
+    }
+
+    /// The controllers that these limits need.
+    pub fn controllers(&self) -> Vec<Controller> {
+        [
+            (self.memory.is_some(), Controller::Memory),
+            (self.pids.is_some(), Controller::Pids),
+            (self.cpu.is_some(), Controller::Cpu),
+        ]
+        .into_iter()
+        .filter_map(|(is_needed, controller)| is_needed.then_some(controller))
+        .collect()
+    }
+}
+
+impl Size {
+    /// In bytes, on a machine with this much memory.
+    pub fn bytes(self, memory: &dyn Fn() -> u64) -> u64 {
+        match self {
+            Size::Bytes(bytes) => bytes,
+            Size::Percent(percent) => {
+                u64::try_from(u128::from(memory()) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+/// The units of sizes, each 1024 times the one before.
+const UNITS: &str = "BKMGTPE";
+
+/// Reads `2G`, `512M`, `1.5G`, a number of bytes, or `50%` of the machine's memory.
+///
+/// # Errors
+/// A sentence that names the value and what was expected.
+pub fn parse_size(text: &str) -> Result<Size, String> {
+    let size = match text.strip_suffix('%') {
+        Some(number) => number.parse().ok().filter(|percent| (1..=100).contains(percent)).map(Size::Percent),
+        None => parse_bytes(text).filter(|bytes| *bytes > 0).map(Size::Bytes),
+    };
+    size.ok_or_else(|| format!("invalid size '{text}': expected bytes with an optional unit, such as 512M or 1.5G, or a share of the machine's memory, such as 50%"))
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let (number, power) = match text.char_indices().last()? {
+        (at, unit) if unit.is_ascii_alphabetic() => (&text[..at], UNITS.find(unit)?),
+        _ => (text, 0),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) || number.ends_with('.') {
+        return None;
+    }
+    let unit = 1_u64 << (10 * power);
+    // Digits beyond the eighteenth are worth less than a byte of any unit.
+    let fraction = &fraction[..fraction.len().min(18)];
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let part = u128::from(unit) * fraction.parse::<u128>().unwrap_or(0) / scale;
+    whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)
+}
+
+/// `512M` for what is a whole number of a unit.
+pub fn in_units(bytes: u64) -> String {
+    let power = (bytes.trailing_zeros() / 10).min(6);
+    let unit = &UNITS[power as usize..=power as usize];
+    format!("{}{}", bytes >> (10 * power), if power == 0 { " bytes" } else { unit })
+}
+
+/// Reads a number of processes.
+///
+/// # Errors
+/// A sentence that names the value and what was expected.
+pub fn parse_pids(text: &str) -> Result<u64, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|pids| is_number && *pids > 0).ok_or_else(|| {
+        format!("invalid number of processes '{text}': expected how many processes and threads may live at once, such as 100")
+    })
+}
+
+/// Reads `50%`, `200%` or the same without the sign.
+///
+/// # Errors
+/// A sentence that names the value and what was expected.
+pub fn parse_cpu(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    number
+        .parse()
+        .ok()
+        .filter(|percent| is_number && *percent > 0)
+        .ok_or_else(|| format!("invalid share '{text}': expected percent of one CPU, such as 50% or 200%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_systemds() {
+        for (text, size) in [
+            ("1", Size::Bytes(1)),
+            ("512M", Size::Bytes(512 << 20)),
+            ("2G", Size::Bytes(2 << 30)),
+            ("1.5K", Size::Bytes(1536)),
+            ("0.5E", Size::Bytes(1 << 59)),
+            ("100B", Size::Bytes(100)),
+            ("50%", Size::Percent(50)),
+        ] {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_refused_by_name() {
+        for text in [
+            "", "0", "0M", "G", "-1", "+1", "1.", ".5", "1g", "1 G", "1GB", "x", "0%", "101%", "1.5%", "%", "99E",
+            "16E", "ä",
+        ] {
+            let refusal = parse_size(text).expect_err(text);
+            assert!(refusal.contains(&format!("'{text}'")), "{refusal}");
+        }
+        for text in ["", "0", "-1", "+1", "many", "1.5", "1%"] {
+            assert!(parse_pids(text).expect_err(text).contains(&format!("'{text}'")));
+        }
+        for text in ["", "0", "-1", "+5%", "%", "1.5%", "5%%"] {
+            assert!(parse_cpu(text).expect_err(text).contains(&format!("'{text}'")));
+        }
+    }
+
+    #[test]
+    fn a_share_is_of_the_machines_memory() {
+        assert_eq!(Size::Percent(50).bytes(&|| 1000), 500);
+        assert_eq!(Size::Percent(100).bytes(&|| u64::MAX), u64::MAX);
+        assert_eq!(Size::Bytes(7).bytes(&|| 1000), 7);
+        assert_eq!((parse_cpu("150"), parse_cpu("150%")), (Ok(150), Ok(150)));
+    }
+
+    #[test]
+    fn a_size_is_said_as_it_is_typed() {
+        for text in ["512M", "2G", "3K", "7E"] {
+            let Ok(Size::Bytes(bytes)) = parse_size(text) else { panic!("{text}") };
+            assert_eq!(in_units(bytes), text);
+        }
+        assert_eq!(in_units(1000), "1000 bytes");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_size_panics(text in "\\PC{0,12}", number in "[0-9.]{1,30}[BKMGTPE%]?") {
+            let _ = (parse_size(&text), parse_size(&number), parse_pids(&text), parse_cpu(&text));
+        }
+    }
+}
