@@ -30,6 +30,7 @@ both_backends! {
     with_a_terminal_a_number_that_is_not_open_is_refused_too
     a_stream_by_name_is_written_where_the_caller_was
     a_pipe_by_name_gets_the_report
+    a_pipe_that_nobody_reads_fails_a_success
     a_socket_by_name_gets_the_report
     a_refusal_leaves_no_temporary_file
     a_kill_of_front_and_keeper_leaves_no_temporary_file
@@ -209,6 +210,17 @@ fn a_pipe_by_name_gets_the_report(backend: Backend) {
 }
 
 /// open(2) of a socket by such a name would be ENXIO.
+fn a_pipe_that_nobody_reads_fails_a_success(backend: Backend) {
+    let scratch = Scratch::new();
+    let path = scratch.join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("a FIFO");
+    for (own, status) in [(0, 125), (3, 3)] {
+        let ended = to(backend, &path).fixture(&format!("exit {own}")).finish();
+        ended.exited(status);
+        assert!(ended.stderr.contains("cannot write the report") && ended.stderr.contains("pipe"), "{ended}");
+    }
+}
+
 fn a_socket_by_name_gets_the_report(backend: Backend) {
     for path in ["/dev/stdout", "/proc/self/fd/1"] {
         let (ours, theirs) = UnixStream::pair().expect("a socket pair");

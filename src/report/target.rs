@@ -30,6 +30,8 @@ enum Kind {
     New { folder: OwnedFd, name: OsString, file: Nameless, replaces: Option<File> },
     /// A file that can't be replaced: its folder is not ours to write, say.
     InPlace(File),
+    /// A named pipe, open for both directions, since without its reader it opens at once in no other way.
+    Fifo(OwnedFd),
     /// A pipe, a device or a descriptor of the caller's.
     Stream(OwnedFd),
 }
@@ -61,8 +63,7 @@ impl Target {
                 let old = File::options().append(true).open(path)?;
                 new_file(&fs::canonicalize(path)?, Some(old))?
             }
-            // Without its reader a FIFO opens at once only for both directions.
-            Ok(status) if status.file_type().is_fifo() => Kind::Stream(open_in_place(path, OFlags::RDWR)?),
+            Ok(status) if status.file_type().is_fifo() => Kind::Fifo(open_in_place(path, OFlags::RDWR)?),
             Ok(_) => Kind::Stream(open_in_place(path, OFlags::WRONLY)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => new_file(path, None)?,
             Err(error) => return Err(error),
@@ -94,9 +95,15 @@ impl Target {
     /// Writes the whole report. Waits for the reader of a pipe for at most a second.
     ///
     /// # Errors
-    /// Those of write(2) and rename(2); TimedOut for a reader that does not read.
+    /// Those of write(2) and rename(2); TimedOut for a reader that does not read, BrokenPipe where there is none.
     pub fn write(self, text: &str) -> io::Result<()> {
         match self.kind {
+            Kind::Fifo(both) => {
+                // As long as we could read it ourselves, what nobody reads would vanish without an error.
+                let fd = open_in_place(&path_of(&both), OFlags::WRONLY)?;
+                drop(both);
+                write_within(fd.as_fd(), &mut text.as_bytes(), PATIENCE)
+            }
             Kind::Stream(fd) => write_within(fd.as_fd(), &mut text.as_bytes(), PATIENCE),
             Kind::InPlace(file) => overwrite(file, text),
             Kind::New { folder, name, file, replaces } => {
@@ -136,6 +143,11 @@ fn open_descriptor(path: &Path) -> Option<u16> {
 fn open_in_place(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
     let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(open(path, flags, Mode::empty())?)
+}
+
+/// The path of what a descriptor means, proc_pid_fd(5).
+fn path_of(fd: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 /// Prepares a file that is to appear under this path.
@@ -184,8 +196,7 @@ fn write_temporary(
     file.write_all(text.as_bytes())?;
     if is_nameless {
         // A name can only be given to it through /proc, open(2) on O_TMPFILE.
-        let nameless = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        linkat(CWD, &nameless, folder, temporary, AtFlags::SYMLINK_FOLLOW)?;
+        linkat(CWD, &path_of(&file), folder, temporary, AtFlags::SYMLINK_FOLLOW)?;
     }
     Ok(())
 }
