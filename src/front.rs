@@ -210,7 +210,7 @@ fn unavailable(refusals: Vec<Refusal>) -> Failed {
 fn backend_report(boundary: &dyn Boundary, refusals: &[Refusal]) -> BackendReport {
     let refused =
         refusals.iter().map(|refusal| RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.clone() });
-    BackendReport { name: boundary.name(), refused: refused.collect() }
+    BackendReport { name: boundary.name(), degraded: None, refused: refused.collect() }
 }
 
 fn words(command: &[OsString]) -> Vec<String> {

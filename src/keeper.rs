@@ -182,12 +182,16 @@ enum Wake {
 impl Keeper<'_> {
     fn supervise(&mut self, command: Command) {
         self.report.pid = Some(command.pid.as_raw_pid());
+        self.report.backend.degraded = self.tree.degraded();
         self.voice.step(format_args!(
             "started {} as {} in {}",
             self.name(),
             command.pid.as_raw_pid(),
             self.boundary.name()
         ));
+        if let Some(degraded) = self.report.backend.degraded {
+            self.voice.step(format_args!("the guarantee is weaker here: {degraded}"));
+        }
         // One that is in a session of its own leads its group.
         self.group = self.group.or(self.report.pid);
         self.command = Some(command);

@@ -56,6 +56,8 @@ pub struct Report {
 pub struct BackendReport {
     /// `cgroup PATH` or `subreaper`.
     pub name: String,
+    /// What of the guarantee is missing here; null if nothing is.
+    pub degraded: Option<&'static str>,
     /// The backends that were preferred to it, each with the reason why it could not be had.
     pub refused: Vec<RefusedBackend>,
 }

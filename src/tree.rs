@@ -77,6 +77,13 @@ impl<'a> Tree<'a> {
         Tree { boundary, sees_ancestry: procfs::shows_our_namespace() }
     }
 
+    /// What of the two nets is missing here, if anything is.
+    pub fn degraded(&self) -> Option<&'static str> {
+        (!self.sees_ancestry).then_some(
+            "/proc is not this PID namespace's, so who leaves the boundary is found only once nobody is its parent",
+        )
+    }
+
     /// Lists the processes that are alive, in the boundary or below us. Ends at this moment, if one is given, with whoever
     /// has been found by then: a storm of sessions leaves us little of the CPUs, and the rest is SIGKILL's to find.
     pub fn list(&self, until: Option<Duration>) -> Vec<Process> {

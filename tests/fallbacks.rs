@@ -86,7 +86,9 @@ fn with_a_foreign_proc_ancestry_alone_is_195() {
     let ended = run(Backend::Subreaper).fixture("say started").finish();
     ended.exited(195).said("started", 0).complained_of("/proc");
     if common::needs::has("cgroup") {
-        run(Backend::Cgroup).fixture("exit 9").finish().exited(9);
+        let ended = run(Backend::Cgroup).options("-v").report().fixture("exit 9").finish();
+        ended.exited(9).complained_of("weaker");
+        assert!(ended.report()["backend"]["degraded"].is_string(), "{ended}");
         run(Backend::Cgroup).fixture("daemon [ hang ] exit 0").finish().exited(193);
         run(Backend::Cgroup).options("-t 500ms").fixture("fork [ setsid ignore TERM hang ] hang").finish().exited(124);
         run(Backend::Cgroup).fixture("fork [ leader-exits [ hang ] ] exit 0").finish().exited(193);
