@@ -80,7 +80,7 @@ impl<'a> Tree<'a> {
     /// What of the two nets is missing here, if anything is.
     pub fn degraded(&self) -> Option<&'static str> {
         (!self.sees_ancestry).then_some(
-            "/proc is not this PID namespace's, so who leaves the boundary is found only once nobody is its parent",
+            "/proc is not of this PID namespace, so a process that leaves the cgroup is waited for, but cannot be ended",
         )
     }
 
