@@ -30,6 +30,7 @@ complete -c treekill-run -l new-session -d 'Give the command a session of its ow
 complete -c treekill-run -l gnu -d 'Read GNU timeout\'s command line; must come first, implied when called timeout'
 complete -c treekill-run -s q -l quiet -d 'Say nothing but treekill-run\'s own errors'
 complete -c treekill-run -s v -l verbose -d 'Say each step'
+complete -c treekill-run -l doctor -d 'Say which backends and limits work here, what would make the others work; run nothing'
 complete -c treekill-run -s h -l help -d 'Print help; the manual says more'
 complete -c treekill-run -s V -l version -d 'Print the version'
 

@@ -128,6 +128,10 @@ pub struct Options {
     #[arg(short, long)]
     pub verbose: bool,
 
+    /// Say which backends and limits work here, what would make the others work; run nothing
+    #[arg(long, conflicts_with = "command")]
+    pub doctor: bool,
+
     /// Print help; the manual says more
     #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,
@@ -137,7 +141,7 @@ pub struct Options {
     version: Option<bool>,
 
     /// The command and its arguments, as they are: options of treekill-run end here
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, value_hint = clap::ValueHint::CommandWithArguments)]
+    #[arg(value_name = "COMMAND", required_unless_present = "doctor", trailing_var_arg = true, value_hint = clap::ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 

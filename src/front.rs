@@ -16,6 +16,7 @@ use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
 use crate::boundary::{self, Boundary, Choice, Refusal, remove_ownerless};
 use crate::cli::{self, Leftovers, Options, Request};
+use crate::doctor;
 use crate::keeper::{self, Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
 use crate::plan::{Plan, Verbosity};
@@ -36,6 +37,9 @@ pub fn run() -> ExitCode {
         Err(line) => return fail(Verbosity::Normal, FAILED, &line),
     };
     let verbosity = Verbosity::new(&options);
+    if options.doctor {
+        return examine(&options).unwrap_or_else(|error| fail(verbosity, FAILED, &in_one_line(&error)));
+    }
     match supervise(options) {
         Ok(exit) => end(exit),
         Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why),
@@ -55,6 +59,23 @@ impl<E: Into<anyhow::Error>> From<E> for Failed {
     fn from(error: E) -> Failed {
         Failed::Internal(error.into())
     }
+}
+
+/// Says what works here, as JSON where a report would go.
+fn examine(options: &Options) -> anyhow::Result<ExitCode> {
+    let target = open_target(options)?;
+    // Ignored, it would keep the ends of the attempts from us, wait(2).
+    sys::set_disposition(Sig::CHLD, Disposition::Default);
+    let diagnosis = doctor::diagnose(&options.backend).context("cannot try the backends")?;
+    let printed = match target {
+        Some(target) => {
+            let name = target.name().to_owned();
+            target.write(&diagnosis.to_json()).with_context(|| format!("cannot write the report to {name}"))?;
+            ExitCode::SUCCESS
+        }
+        None => print(&diagnosis.to_string()),
+    };
+    Ok(if printed == ExitCode::SUCCESS { ExitCode::from(diagnosis.status()) } else { printed })
 }
 
 fn print(text: &str) -> ExitCode {

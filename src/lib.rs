@@ -4,6 +4,7 @@
 
 pub mod boundary;
 pub mod cli;
+pub mod doctor;
 pub mod duration;
 pub mod front;
 pub mod keeper;

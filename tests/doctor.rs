@@ -1,0 +1,101 @@
+//! What `--doctor` says is what a run does.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::needs::require;
+use common::{Backend, Ended, Run, wrapper};
+use serde_json::Value;
+
+/// A doctor in these surroundings.
+fn doctor(prefix: &[&str], options: &[&str]) -> Ended {
+    let words = prefix.iter().map(Into::into).chain([wrapper().into_os_string(), "--doctor".into()]);
+    Run::control(words.chain(options.iter().map(Into::into)).collect::<Vec<std::ffi::OsString>>()).finish()
+}
+
+fn findings(prefix: &[&str], options: &[&str]) -> Value {
+    let ended = doctor(prefix, &[options, &["--report-fd", "1"]].concat());
+    serde_json::from_slice(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"))
+}
+
+fn finding<'a>(found: &'a Value, kind: &str, name: &str) -> &'a Value {
+    let list = found[kind].as_array().expect("a list");
+    list.iter().find(|finding| finding["name"] == name).unwrap_or_else(|| panic!("no {name} in {found:#}"))
+}
+
+#[test]
+fn each_backend_works_if_a_run_on_it_does() {
+    let found = findings(&[], &[]);
+    for backend in ["cgroup", "systemd", "pidns", "subreaper"] {
+        let words = [wrapper().into_os_string(), "--backend".into(), backend.into(), "true".into()];
+        let status =
+            std::process::Command::new(&words[0]).args(&words[1..]).stderr(Stdio::null()).status().expect("it runs");
+        let found = finding(&found, "backends", backend);
+        assert_eq!(found["works"], status.success(), "{found:#}");
+        assert!(!found["detail"].as_str().expect("a text").is_empty());
+    }
+}
+
+#[test]
+fn the_one_that_is_taken_is_the_one_that_a_run_takes() {
+    let taken = |options: &[&str]| findings(&[], options)["takes"].as_str().map(str::to_owned);
+    let report = Run::new(Backend::Auto).report().fixture("exit 0").finish().report();
+    let name = report["backend"]["name"].as_str().expect("a name").split(' ').next().map(str::to_owned);
+    assert_eq!(taken(&[]), name);
+    assert_eq!(taken(&["-b", "subreaper,cgroup"]).as_deref(), Some("subreaper"));
+}
+
+#[test]
+fn people_get_a_table_and_what_it_guarantees() {
+    let ended = doctor(&[], &[]);
+    ended.exited(0);
+    let text = String::from_utf8_lossy(&ended.stdout);
+    for words in ["subreaper  works", "Limits", "memory", "Taken: ", "holds", "does not hold"] {
+        assert!(text.contains(words), "no '{words}' in {text}");
+    }
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn what_does_not_work_has_its_reason_and_what_would_help() {
+    require!("pidns");
+    // A /proc of another PID namespace.
+    let mut prefix = vec!["unshare", "--pid", "--fork", "--kill-child"];
+    if !common::needs::is_root() {
+        prefix.push("--map-root-user");
+    }
+    let found = findings(&prefix, &[]);
+    let subreaper = finding(&found, "backends", "subreaper");
+    assert_eq!(subreaper["works"], false);
+    assert!(subreaper["detail"].as_str().expect("a text").contains("/proc"), "{subreaper:#}");
+    assert!(subreaper["help"].as_str().expect("a text").contains("mount"), "{subreaper:#}");
+    let ended = doctor(&prefix, &["-b", "subreaper"]);
+    assert_eq!(ended.status.code(), Some(195), "{ended}");
+}
+
+#[test]
+fn a_limit_works_if_a_run_can_have_it() {
+    let found = findings(&[], &[]);
+    for (name, option) in [("memory", "--memory-max=1G"), ("pids", "--pids-max=100"), ("cpu", "--cpu-max=100")] {
+        let run = Run::new(Backend::Auto).options(option).fixture("exit 0").finish();
+        let found = finding(&found, "limits", name);
+        assert_eq!(found["works"], run.status.success(), "{found:#}\n{run}");
+    }
+}
+
+#[test]
+fn it_runs_nothing() {
+    let ended = doctor(&[], &["touch", "/nonexistent"]);
+    assert_eq!(ended.status.code(), Some(125), "{ended}");
+    assert!(ended.stderr.contains("--doctor"), "{ended}");
+}
+
+/// Without SIGCHLD's default nobody could learn how an attempt ended.
+#[test]
+fn an_ignored_sigchld_does_not_matter() {
+    let ended = Run::control([wrapper().into_os_string(), "--doctor".into()])
+        .setup(|| common::sys::ignore(rustix::process::Signal::CHILD.as_raw()))
+        .finish();
+    ended.exited(0);
+}
