@@ -66,6 +66,10 @@ pub struct Options {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub drain_limit: Duration,
 
+    /// Stop the tree when nothing in it has done anything for this long; 0 is never
+    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = duration::parse)]
+    pub idle_timeout: Duration,
+
     /// What holds the tree, in order of preference; the first that works is taken
     #[arg(
         short,

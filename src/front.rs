@@ -23,6 +23,7 @@ use crate::plan::{Plan, Verbosity};
 use crate::report::{BackendReport, RefusedBackend, Report, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Fork, Inherited};
+use crate::tree::procfs;
 use crate::voice::{Voice, in_one_line, in_words};
 use crate::wire::{self, FrontEnd};
 
@@ -148,6 +149,11 @@ fn set_up(
         // What is left would die with us, pid_namespaces(7).
         let why = "nothing can be left running by PID 1; try --leftovers kill, and not --no-guard";
         return Err(Failed::Unavailable(why.into()));
+    }
+    if plan.policy.idle_timeout.is_some()
+        && let Err(why) = procfs::check_trustworthy()
+    {
+        return Err(Failed::Unavailable(format!("--idle-timeout can't see what the tree does: {why}")));
     }
     let mut voice = Voice::new(plan.verbosity);
     let Choice { boundary, refusals } =

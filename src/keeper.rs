@@ -20,7 +20,7 @@ use crate::signals::Sig;
 use crate::spawn::{self, Birth, Command, News, Program, Trouble};
 use crate::supervisor::{Event, Supervisor};
 use crate::sys::{self, Inherited, Reaped};
-use crate::tree::{Process, Tree};
+use crate::tree::{Activity, Process, Tree};
 use crate::voice::{Voice, cause, printable};
 use crate::wire::{KeeperEnd, Source, ToFront, ToKeeper};
 
@@ -105,6 +105,7 @@ pub fn run(setup: Setup) -> u8 {
         start,
         group: birth.join_group.map(Pid::as_raw_pid),
         receivers: vec![],
+        activity: Activity::default(),
         must_reap: false,
         watch: None,
         front_is_stopped: false,
@@ -137,6 +138,8 @@ struct Keeper<'a> {
     group: Option<i32>,
     /// Who got the first signal of the stop.
     receivers: Vec<Process>,
+    /// What the tree has done.
+    activity: Activity,
     /// Children may have news.
     must_reap: bool,
     /// Set while no child is left and the boundary is still populated.

@@ -18,6 +18,8 @@ pub enum Cause {
     Ended,
     /// `--timeout` passed.
     TimedOut,
+    /// `--idle-timeout` passed while the tree did nothing.
+    Idle,
     /// A signal asked for a stop.
     Signal(Sig),
     /// The caller died and `--die-with-parent` was given.
@@ -100,6 +102,8 @@ pub const SURVIVORS: u8 = 194;
 pub const UNAVAILABLE: u8 = 195;
 /// The tree hit its limit of memory or processes.
 pub const LIMIT_HIT: u8 = 196;
+/// The tree was idle for too long.
+pub const IDLE: u8 = 197;
 
 /// A row of the exit table.
 pub struct ExitRow {
@@ -122,6 +126,7 @@ pub const EXIT_TABLE: &[ExitRow] = &[
     ExitRow { status: "194", meaning: "processes outlived SIGKILL and --drain-limit; they are named" },
     ExitRow { status: "195", meaning: "what was asked for is not available here; the command was not started" },
     ExitRow { status: "196", meaning: "the command did not succeed, and hit --memory-max or --pids-max" },
+    ExitRow { status: "197", meaning: "nothing in the tree did anything for --idle-timeout" },
 ];
 
 /// The status for an outcome. The order of the questions is the order of precedence.
@@ -141,12 +146,13 @@ pub fn exit_for(outcome: &Outcome, policy: &ExitPolicy) -> Exit {
         return Exit::Code(LIMIT_HIT);
     }
     match cause {
-        Cause::TimedOut if needed_kill => Exit::Code(KILLED),
-        Cause::TimedOut if policy.preserve_status => Exit::Code(match end {
+        Cause::TimedOut | Cause::Idle if needed_kill => Exit::Code(KILLED),
+        Cause::TimedOut | Cause::Idle if policy.preserve_status => Exit::Code(match end {
             End::Exited(code) => code,
             End::Signaled(sig) => shell_status(sig),
         }),
         Cause::TimedOut => Exit::Code(TIMED_OUT),
+        Cause::Idle => Exit::Code(IDLE),
         Cause::Signal(_) | Cause::ParentDied | Cause::FrontDied if needed_kill => Exit::Code(KILLED),
         _ => match end {
             End::Exited(0) if left_over => Exit::Code(policy.leftover_status),
@@ -188,6 +194,8 @@ mod tests {
             (Outcome { cause: Cause::TimedOut, end: died(Sig::TERM), ..ENDED }, Exit::Code(124)),
             (Outcome { cause: Cause::TimedOut, ..ENDED }, Exit::Code(124)),
             (Outcome { cause: Cause::TimedOut, end: died(Sig::KILL), needed_kill: true, ..ENDED }, Exit::Code(137)),
+            (Outcome { cause: Cause::Idle, end: died(Sig::TERM), ..ENDED }, Exit::Code(197)),
+            (Outcome { cause: Cause::Idle, end: died(Sig::KILL), needed_kill: true, ..ENDED }, Exit::Code(137)),
             (Outcome { cause: term, end: died(Sig::TERM), ..ENDED }, Exit::Raise(Sig::TERM)),
             (Outcome { cause: term, end: Some(End::Exited(3)), ..ENDED }, Exit::Code(3)),
             (Outcome { cause: term, end: died(Sig::KILL), needed_kill: true, ..ENDED }, Exit::Code(137)),

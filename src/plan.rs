@@ -132,6 +132,8 @@ pub struct Policy {
     pub personality: Personality,
     /// When the clock ends the run; `None` is never.
     pub timeout: Option<Duration>,
+    /// How long the whole tree may do nothing; `None` is for ever.
+    pub idle_timeout: Option<Duration>,
     /// The signals of a stop.
     pub stages: Stages,
     /// The signals that end what outlived the command.
@@ -229,6 +231,7 @@ impl Plan {
         let policy = Policy {
             personality,
             timeout: off_if_zero(options.timeout),
+            idle_timeout: off_if_zero(options.idle_timeout),
             stages,
             leftover_stages,
             signal_to: options.signal_to,

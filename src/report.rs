@@ -30,7 +30,7 @@ pub struct Report {
     pub end: String,
     /// From start to end on the monotonic clock, in milliseconds.
     pub duration_ms: u64,
-    /// `exited`, `signaled`, `timed_out`, `stopped`, `failed_to_start` or `internal`.
+    /// `exited`, `signaled`, `timed_out`, `idle`, `stopped`, `failed_to_start` or `internal`.
     pub outcome: &'static str,
     /// The status that treekill-run ends with, as a shell shows it.
     pub exit_status: u8,
@@ -38,6 +38,8 @@ pub struct Report {
     pub command_status: Option<CommandStatus>,
     /// The limits of the options, and how often they were hit; null without any.
     pub limits: Option<LimitsReport>,
+    /// The I/O of a process could not be read, so that `--idle-timeout` went by CPU time, births and ends.
+    pub idle_without_io: bool,
     /// Each thing that was done to the tree.
     pub steps: Vec<Step>,
     /// Processes that outlived the command and their grace, and were ended.
@@ -216,6 +218,7 @@ impl Report {
             exit_status: 0,
             command_status: None,
             limits: LimitsReport::new(limits),
+            idle_without_io: false,
             steps: vec![],
             leftovers: vec![],
             kept: vec![],
@@ -260,6 +263,7 @@ fn outcome_word(outcome: &Outcome) -> &'static str {
         (Some(Failure::Exec(_)), ..) => "failed_to_start",
         (Some(Failure::Internal), ..) => "internal",
         (_, Cause::TimedOut, _) => "timed_out",
+        (_, Cause::Idle, _) => "idle",
         (_, Cause::Signal(_) | Cause::ParentDied | Cause::FrontDied, _) => "stopped",
         (_, Cause::Ended, Some(End::Signaled(_))) => "signaled",
         (_, Cause::Ended, _) => "exited",

@@ -12,6 +12,7 @@
 //!    +-----------------------------> Killing -- empty, survived -+
 //! ```
 
+mod idleness;
 mod jobs;
 mod stopping;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use crate::outcome::{Cause, End, Failure, Outcome};
 use crate::plan::{Personality, Policy, Stages};
 use crate::signals::Sig;
 use crate::wire::Source;
+use idleness::Idleness;
 use jobs::relay;
 
 /// Something happened.
@@ -51,6 +53,10 @@ pub enum Event {
     Broken,
     /// The caller died.
     ParentDied,
+    /// The tree was looked at and had done something.
+    Active,
+    /// It had not.
+    Idle,
     /// Time passed.
     Tick,
 }
@@ -60,6 +66,8 @@ pub enum Event {
 pub enum Action {
     /// Pass this signal on to the command alone.
     Relay(Sig),
+    /// Look whether the tree does anything, and tell `Active` or `Idle`.
+    Look,
     /// The leftovers outlived their grace: note who they are.
     NoteLeftovers,
     /// A stop begins: list the tree and send this to its receivers, then SIGCONT.
@@ -111,6 +119,7 @@ pub struct Supervisor {
     policy: Policy,
     state: State,
     deadline: Option<Duration>,
+    idleness: Option<Idleness>,
     stages: Stages,
     outcome: Outcome,
     was_alive_at_kill: bool,
@@ -138,6 +147,7 @@ impl Supervisor {
         Supervisor {
             state: State::Running { paused_at: None },
             deadline: after(now, policy.timeout),
+            idleness: policy.idle_timeout.map(|limit| Idleness::new(limit, now)),
             stages: policy.stages.clone(),
             policy,
             outcome,
@@ -152,9 +162,46 @@ impl Supervisor {
     /// The moment at which a `Tick` is wanted, if nothing else happens before.
     pub fn next_deadline(&self) -> Option<Duration> {
         match self.state {
-            State::Running { paused_at: None } => self.deadline,
+            State::Running { paused_at: None } => self.deadline.into_iter().chain(self.next_look()).min(),
             State::Running { paused_at: Some(_) } | State::Killing | State::Over => None,
-            State::Lingering { until } | State::Stopping { until, .. } => until,
+            State::Lingering { until } => until.into_iter().chain(self.next_look()).min(),
+            State::Stopping { until, .. } => until,
+        }
+    }
+
+    /// When the stage of a stop that is under way ends.
+    pub fn stage_end(&self) -> Option<Duration> {
+        match self.state {
+            State::Stopping { until, .. } => until,
+            _ => None,
+        }
+    }
+
+    /// When the tree is to be looked at, if it can be found idle.
+    fn next_look(&self) -> Option<Duration> {
+        let can_be_idle = match self.state {
+            State::Running { paused_at } => paused_at.is_none(),
+            State::Lingering { .. } => self.policy.leftovers == Leftovers::Wait,
+            _ => false,
+        };
+        self.idleness.as_ref().filter(|_| can_be_idle).map(Idleness::next)
+    }
+
+    /// What idleness has to say: it is told in the same way whether the command still lives or not.
+    fn look_for_idleness(&mut self, now: Duration, event: Event) -> Option<Vec<Action>> {
+        self.next_look()?;
+        let idleness = self.idleness.as_mut()?;
+        match event {
+            Event::Tick => idleness.is_due(now).then(|| vec![Action::Look]),
+            Event::Active => {
+                idleness.restart(now);
+                Some(vec![])
+            }
+            Event::Idle if idleness.is_over(now) => {
+                self.outcome.cause = Cause::Idle;
+                Some(self.stop(now, None))
+            }
+            _ => None,
         }
     }
 
@@ -197,13 +244,15 @@ impl Supervisor {
             }
             event => event,
         };
-        match self.state {
+        let actions = match self.state {
             State::Running { paused_at } => self.while_running(now, event, paused_at),
             State::Lingering { until } => self.while_lingering(now, event, until),
             State::Stopping { since, stage, until } => self.while_stopping(now, event, since, stage, until),
             State::Killing => self.while_killing(event),
             State::Over => vec![],
-        }
+        };
+        // A limit that has passed counts first.
+        if actions.is_empty() { self.look_for_idleness(now, event).unwrap_or_default() } else { actions }
     }
 
     fn while_running(&mut self, now: Duration, event: Event, paused_at: Option<Duration>) -> Vec<Action> {
@@ -250,6 +299,8 @@ impl Supervisor {
             | Event::Survived
             | Event::CommandStopped(_)
             | Event::CommandContinued
+            | Event::Active
+            | Event::Idle
             | Event::Tick
             | Event::Broken => vec![],
         }

@@ -4,6 +4,7 @@
 //! No signal goes to a pid that was only read somewhere: a pidfd is opened first, and then the process is confirmed to
 //! be ours, by membership in the boundary or by ancestry from the top.
 
+mod activity;
 mod drain;
 pub mod procfs;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+pub use activity::Activity;
 pub use drain::Drained;
 
 use crate::boundary::Boundary;

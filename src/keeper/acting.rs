@@ -17,6 +17,7 @@ impl Keeper<'_> {
     pub(super) fn perform(&mut self, action: Action) {
         match action {
             Action::Relay(sig) => self.relay(sig),
+            Action::Look => self.look(),
             Action::NoteLeftovers => self.report.leftovers = self.describe_tree(),
             Action::Stop(sig, receivers) => self.stop(sig, receivers),
             Action::StopAgain(sig) => self.stop_again(sig),
@@ -26,6 +27,13 @@ impl Keeper<'_> {
             Action::Resume => self.send_alone(Sig::CONT),
             Action::TellStopped(sig) => self.tell_stopped(sig),
         }
+    }
+
+    fn look(&mut self) {
+        let list = self.tree.list(None);
+        let is_active = self.activity.look(&list);
+        self.report.idle_without_io = self.activity.has_hidden_io();
+        self.handle(if is_active { Event::Active } else { Event::Idle });
     }
 
     fn tell_stopped(&mut self, sig: Sig) {
@@ -93,7 +101,7 @@ impl Keeper<'_> {
 
     /// When signalling one by one ends at the latest: it takes no more time than the stage has.
     fn time_to_signal(&self) -> Option<Duration> {
-        self.supervisor.next_deadline()
+        self.supervisor.stage_end()
     }
 
     /// When a listing ends: half of that time is for the signals.

@@ -77,6 +77,10 @@ impl Keeper<'_> {
                 let limit = humantime::format_duration(self.plan.policy.timeout.unwrap_or_default());
                 self.voice.note(format_args!("{name} timed out after {limit}{killed}"));
             }
+            Cause::Idle => {
+                let limit = humantime::format_duration(self.plan.policy.idle_timeout.unwrap_or_default());
+                self.voice.note(format_args!("{name} and all it started did nothing for {limit}{killed}"));
+            }
             Cause::Signal(sig) if outcome.needed_kill => {
                 self.voice.note(format_args!("{name} was stopped by SIG{sig}{killed}"));
             }

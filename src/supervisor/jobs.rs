@@ -61,6 +61,9 @@ impl Supervisor {
 
     pub(super) fn resume_clock(&mut self, now: Duration, paused_at: Option<Duration>) {
         self.extend_deadline(now, paused_at);
+        if let (Some(_), Some(idleness)) = (paused_at, &mut self.idleness) {
+            idleness.restart(now);
+        }
         self.state = State::Running { paused_at: None };
     }
 

@@ -19,6 +19,10 @@ pub struct Stat {
     pub parent: Option<Pid>,
     /// Its process group.
     pub group: i32,
+    /// Page faults of the children that it has waited for.
+    pub child_faults: u64,
+    /// CPU time, user and system, in clock ticks.
+    pub cpu_ticks: u64,
     /// How many threads it has.
     pub threads: u32,
     /// When it started, in clock ticks since boot.
@@ -46,11 +50,14 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
     // The first of these is field 3 of the page.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied();
+    let number = |number: usize| field(number)?.parse::<u64>().ok();
     Some(Stat {
         comm,
         state: field(3)?.chars().next()?,
         parent: Pid::from_raw(field(4)?.parse().ok()?),
         group: field(5)?.parse().ok()?,
+        child_faults: number(11)?.saturating_add(number(13)?),
+        cpu_ticks: number(14)?.saturating_add(number(15)?),
         threads: field(20)?.parse().ok()?,
         start: field(22)?.parse().ok()?,
     })
@@ -64,6 +71,14 @@ pub fn arguments(pid: Pid) -> Vec<String> {
         return vec![];
     }
     bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// How much a process has read and written, in calls and bytes taken together, proc_pid_io(5); `None` where that is not
+/// ours to read.
+pub fn io(pid: Pid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/io", pid.as_raw_pid())).ok()?;
+    let counters = text.lines().filter_map(|line| line.split_once(": ")?.1.parse::<u64>().ok());
+    Some(counters.fold(0, u64::wrapping_add))
 }
 
 /// The v2 cgroup of a process.

@@ -24,6 +24,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         }),
         1 => sig.prop_map(Event::CommandStopped),
         1 => Just(Event::CommandContinued),
+        1 => Just(Event::Active),
+        2 => Just(Event::Idle),
         1 => Just(Event::Survived),
         1 => Just(Event::FrontDied),
         1 => Just(Event::ParentDied),
@@ -36,14 +38,18 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     let leftovers = prop_oneof![Just(Leftovers::Kill), Just(Leftovers::Wait), Just(Leftovers::Leave)];
     let stages = prop_oneof![Just("TERM:1s,KILL"), Just("INT:1s,TERM:1s,KILL"), Just("KILL"), Just("TERM")];
     let personality = prop_oneof![Just(Personality::Own), Just(Personality::Gnu)];
-    let rest = (personality, any::<bool>(), any::<bool>());
-    (leftovers, stages, rest).prop_map(|(leftovers, stages, (personality, guard, is_in_terminal))| Policy {
-        personality,
-        leftovers,
-        stages: parse_stages(stages).expect("a list"),
-        guard,
-        is_in_terminal,
-        ..policy()
+    let idle_timeout = prop_oneof![Just(None), (1_u64..5_000).prop_map(|millis| Some(Duration::from_millis(millis)))];
+    let rest = (personality, any::<bool>(), any::<bool>(), idle_timeout);
+    (leftovers, stages, rest).prop_map(|(leftovers, stages, (personality, guard, is_in_terminal, idle_timeout))| {
+        Policy {
+            idle_timeout,
+            personality,
+            leftovers,
+            stages: parse_stages(stages).expect("a list"),
+            guard,
+            is_in_terminal,
+            ..policy()
+        }
     })
 }
 
