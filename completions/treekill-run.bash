@@ -23,7 +23,7 @@ _treekill__run() {
 
     case "${cmd}" in
         treekill__run)
-            opts="-t -s -k -p -b -f -q -v -h -V --timeout --signal --kill-after --stages --signal-to --preserve-status --leftovers --leftover-grace --leftover-status --drain-limit --idle-timeout --backend --memory-max --pids-max --cpu-max --die-with-parent --no-guard --no-new-privs --foreground --new-session --report --report-fd --gnu --quiet --verbose --doctor --help --version"
+            opts="-t -s -k -p -b -f -q -v -h -V --timeout --signal --kill-after --stages --signal-to --preserve-status --leftovers --leftover-grace --leftover-status --keep --drain-limit --idle-timeout --backend --memory-max --pids-max --cpu-max --die-with-parent --no-guard --no-new-privs --foreground --new-session --report --report-fd --gnu --quiet --verbose --doctor --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -70,6 +70,10 @@ _treekill__run() {
                     return 0
                     ;;
                 --leftover-status)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -142,7 +146,7 @@ _treekill_run_or_command() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
             --) ((i++)); break ;;
-            -t|--timeout|-s|--signal|-k|--kill-after|--stages|--signal-to|--leftovers|--leftover-grace|--leftover-status|--drain-limit|--idle-timeout|-b|--backend|--memory-max|--pids-max|--cpu-max|--report|--report-fd)
+            -t|--timeout|-s|--signal|-k|--kill-after|--stages|--signal-to|--leftovers|--leftover-grace|--leftover-status|--keep|--drain-limit|--idle-timeout|-b|--backend|--memory-max|--pids-max|--cpu-max|--report|--report-fd)
                 ((i++))
                 [[ ${COMP_WORDS[i]-} != = ]] || ((i++))
                 ;;

@@ -10,6 +10,7 @@ wait\t'Wait for them, within the timeout'
 leave\t'Leave them running'"
 complete -c treekill-run -l leftover-grace -d 'How long processes that outlive the command may take to finish by themselves' -r
 complete -c treekill-run -l leftover-status -d 'Status when the command succeeded but left processes; 0 leaves its own [default: 193]' -r
+complete -c treekill-run -l keep -d 'Processes that are no leftovers, by name or a word of their command line; may be repeated' -r
 complete -c treekill-run -l drain-limit -d 'Longest wait for emptiness after SIGKILL; 0 waits for ever' -r
 complete -c treekill-run -l idle-timeout -d 'Stop the tree when nothing in it has done anything for this long; 0 is never' -r
 complete -c treekill-run -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -r -f -a "auto\t'The first of cgroup and subreaper that works'
@@ -36,4 +37,4 @@ complete -c treekill-run -s h -l help -d 'Print help; the manual says more'
 complete -c treekill-run -s V -l version -d 'Print the version'
 
 # From the first word that is no option on, it is the command's own completion.
-complete -c treekill-run -x -a "(__fish_complete_subcommand -- -t --timeout -s --signal -k --kill-after --stages --signal-to --leftovers --leftover-grace --leftover-status --drain-limit --idle-timeout -b --backend --memory-max --pids-max --cpu-max --report --report-fd)"
+complete -c treekill-run -x -a "(__fish_complete_subcommand -- -t --timeout -s --signal -k --kill-after --stages --signal-to --leftovers --leftover-grace --leftover-status --keep --drain-limit --idle-timeout -b --backend --memory-max --pids-max --cpu-max --report --report-fd)"

@@ -64,11 +64,11 @@ pub trait Boundary {
         Hits::default()
     }
 
-    /// Moves everything in it to where the caller lives, and removes it; gives those that were moved.
+    /// Moves the chosen of its processes to where the caller lives; gives those that were moved.
     ///
     /// # Errors
     /// Those of writing to a cgroup.
-    fn release(&self) -> io::Result<Vec<Pid>>;
+    fn release(&self, is_chosen: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>>;
 }
 
 /// Ancestry alone.
@@ -103,7 +103,7 @@ impl Boundary for Nothing {
         None
     }
 
-    fn release(&self) -> io::Result<Vec<Pid>> {
+    fn release(&self, _: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {
         Ok(vec![])
     }
 }

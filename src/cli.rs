@@ -62,6 +62,10 @@ pub struct Options {
     #[arg(long, value_name = "STATUS")]
     pub leftover_status: Option<u8>,
 
+    /// Processes that are no leftovers, by name or a word of their command line; may be repeated
+    #[arg(long, value_name = "PATTERN", action = ArgAction::Append, value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub keep: Vec<String>,
+
     /// Longest wait for emptiness after SIGKILL; 0 waits for ever
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub drain_limit: Duration,
@@ -296,6 +300,7 @@ mod tests {
         assert_eq!(line.timeout, Duration::from_secs(6));
         assert_eq!(line.backend, [Backend::Cgroup]);
         assert_eq!(line.kill_after, Some(Duration::from_secs(1)));
+        assert_eq!(options(&["--keep", "a", "--keep", "b", "true"]).keep, ["a", "b"], "but for this one");
     }
 
     #[test]

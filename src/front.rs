@@ -145,9 +145,9 @@ fn set_up(
     inherited: Inherited,
     ties: Ties,
 ) -> Result<Setup, Failed> {
-    if getpid().is_init() && (options.leftovers == Leftovers::Leave || options.no_guard) {
+    if getpid().is_init() && (options.leftovers == Leftovers::Leave || options.no_guard || !options.keep.is_empty()) {
         // What is left would die with us, pid_namespaces(7).
-        let why = "nothing can be left running by PID 1; try --leftovers kill, and not --no-guard";
+        let why = "nothing can be left running by PID 1; try --leftovers kill, and neither --keep nor --no-guard";
         return Err(Failed::Unavailable(why.into()));
     }
     if plan.policy.idle_timeout.is_some()

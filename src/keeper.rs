@@ -4,6 +4,7 @@
 
 mod acting;
 mod ending;
+mod keeping;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -356,6 +357,7 @@ impl Keeper<'_> {
         self.must_reap = false;
         for _ in 0..REAP_AT_MOST {
             match sys::reap() {
+                Reaped::Nothing if self.tree.is_spared_alone() => return self.look_at_boundary(),
                 Reaped::Nothing => return,
                 Reaped::NoChildren => return self.look_at_boundary(),
                 news => self.take_reaped(news),

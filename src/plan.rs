@@ -142,6 +142,8 @@ pub struct Policy {
     pub signal_to: SignalTo,
     /// What becomes of processes that outlive the command.
     pub leftovers: Leftovers,
+    /// Some of them are kept running.
+    pub keeps: bool,
     /// How long they may take to finish by themselves.
     pub leftover_grace: Duration,
     /// The death of the front ends the tree; off under `--no-guard`.
@@ -193,6 +195,8 @@ pub struct Plan {
     pub session: Session,
     /// Longest wait for emptiness after SIGKILL; `None` is for ever.
     pub drain_limit: Option<Duration>,
+    /// Who is kept running when the command has ended.
+    pub keep: Vec<String>,
     /// What the tree may use.
     pub limits: Limits,
     /// The tree may not gain privileges.
@@ -236,6 +240,7 @@ impl Plan {
             leftover_stages,
             signal_to: options.signal_to,
             leftovers: options.leftovers,
+            keeps: !options.keep.is_empty() && options.leftovers != Leftovers::Leave,
             leftover_grace: options.leftover_grace,
             guard: !options.no_guard,
             is_in_terminal: session == Session::Callers,
@@ -246,7 +251,17 @@ impl Plan {
         let drain_limit = off_if_zero(options.drain_limit);
         let memory = options.memory_max.map(|size| size.bytes(memory));
         let limits = Limits { memory, pids: options.pids_max, cpu: options.cpu_max };
-        Plan { policy, session, drain_limit, limits, no_new_privs: options.no_new_privs, verbosity, announces_signals }
+        let keep = options.keep.clone();
+        Plan {
+            policy,
+            session,
+            drain_limit,
+            keep,
+            limits,
+            no_new_privs: options.no_new_privs,
+            verbosity,
+            announces_signals,
+        }
     }
 }
 

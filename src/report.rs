@@ -119,7 +119,7 @@ pub enum CommandStatus {
 pub struct Step {
     /// Milliseconds since the command's birth.
     pub at_ms: u64,
-    /// `signal`, `relay`, `kill`, `release` or `stopped`.
+    /// `signal`, `relay`, `kill`, `keep`, `release` or `stopped`.
     pub action: &'static str,
     /// The signal, without SIG.
     pub signal: Option<String>,
@@ -244,7 +244,7 @@ impl Report {
             (None, Some(End::Signaled(sig))) => Some(CommandStatus::Signaled(sig.to_string())),
             _ => None,
         };
-        let was_released = self.steps.iter().any(|step| step.action == "release");
+        let was_released = self.steps.iter().any(|step| matches!(step.action, "release" | "keep"));
         self.proof = match (outcome.survived, was_released) {
             (true, _) => None,
             (false, false) => Some("kernel"),

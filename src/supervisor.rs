@@ -57,6 +57,8 @@ pub enum Event {
     Active,
     /// It had not.
     Idle,
+    /// Who is kept running is no part of the tree any more.
+    Kept,
     /// Time passed.
     Tick,
 }
@@ -68,6 +70,8 @@ pub enum Action {
     Relay(Sig),
     /// Look whether the tree does anything, and tell `Active` or `Idle`.
     Look,
+    /// Find those who are kept running, put them outside of the tree, and tell `Kept`.
+    Keep,
     /// The leftovers outlived their grace: note who they are.
     NoteLeftovers,
     /// A stop begins: list the tree and send this to its receivers, then SIGCONT.
@@ -120,6 +124,10 @@ pub struct Supervisor {
     state: State,
     deadline: Option<Duration>,
     idleness: Option<Idleness>,
+    /// When those who are kept are looked for once more.
+    keep_again_at: Option<Duration>,
+    /// What follows once those who are kept are safe: the end of the others, and the signal that asked for it.
+    end_of_leftovers: Option<Option<(Sig, Source)>>,
     stages: Stages,
     outcome: Outcome,
     was_alive_at_kill: bool,
@@ -148,6 +156,8 @@ impl Supervisor {
             state: State::Running { paused_at: None },
             deadline: after(now, policy.timeout),
             idleness: policy.idle_timeout.map(|limit| Idleness::new(limit, now)),
+            keep_again_at: None,
+            end_of_leftovers: None,
             stages: policy.stages.clone(),
             policy,
             outcome,
@@ -164,7 +174,7 @@ impl Supervisor {
         match self.state {
             State::Running { paused_at: None } => self.deadline.into_iter().chain(self.next_look()).min(),
             State::Running { paused_at: Some(_) } | State::Killing | State::Over => None,
-            State::Lingering { until } => until.into_iter().chain(self.next_look()).min(),
+            State::Lingering { until } => until.into_iter().chain(self.next_look()).chain(self.keep_again_at).min(),
             State::Stopping { until, .. } => until,
         }
     }
@@ -270,7 +280,12 @@ impl Supervisor {
                     Leftovers::Wait => self.deadline,
                 };
                 self.state = State::Lingering { until };
-                vec![]
+                if !self.policy.keeps {
+                    return vec![];
+                }
+                // Some may not yet be what they are to be kept for: they are looked for once more after the grace.
+                self.keep_again_at = grace;
+                vec![Action::Keep]
             }
             Event::CommandStopped(sig) if self.policy.is_in_terminal && sig.is_job_stop() => {
                 self.pause_clock(now, paused_at);
@@ -301,6 +316,7 @@ impl Supervisor {
             | Event::CommandContinued
             | Event::Active
             | Event::Idle
+            | Event::Kept
             | Event::Tick
             | Event::Broken => vec![],
         }
@@ -309,8 +325,13 @@ impl Supervisor {
     fn while_lingering(&mut self, now: Duration, event: Event, until: Option<Duration>) -> Vec<Action> {
         match event {
             Event::Empty => self.over(),
+            Event::Tick if has_passed(self.keep_again_at, now) && self.policy.leftovers == Leftovers::Wait => {
+                self.keep_again_at = None;
+                vec![Action::Keep]
+            }
+            Event::Kept => self.end_of_leftovers.take().map_or(vec![], |relayed| self.stop_leftovers(now, relayed)),
             Event::Tick if has_passed(until, now) => match self.policy.leftovers {
-                Leftovers::Kill => self.stop_leftovers(now, None),
+                Leftovers::Kill => self.end_leftovers(now, None),
                 Leftovers::Leave => self.release(),
                 Leftovers::Wait => {
                     self.outcome.cause = Cause::TimedOut;
@@ -320,8 +341,8 @@ impl Supervisor {
             // The job that the shell waits for is the front now.
             Event::Signal(sig, Source::Terminal) if sig.is_job_stop() => vec![Action::TellStopped(sig)],
             // From the terminal too: there is no command any more that could decide what Ctrl-C means.
-            Event::Signal(sig, source) if self.begins_stop(sig) => self.stop_leftovers(now, Some((sig, source))),
-            Event::ParentDied => self.stop_leftovers(now, None),
+            Event::Signal(sig, source) if self.begins_stop(sig) => self.end_leftovers(now, Some((sig, source))),
+            Event::ParentDied => self.end_leftovers(now, None),
             Event::FrontDied if self.policy.leftovers == Leftovers::Leave => self.release(),
             Event::FrontDied => self.front_died(),
             _ => vec![],

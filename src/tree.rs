@@ -64,6 +64,10 @@ impl Process {
         let start = |process: &Process| process.stat.as_ref().map(|stat| stat.start);
         self.pid == other.pid && start(self) == start(other)
     }
+
+    fn started_at(&self, start: u64) -> bool {
+        self.stat.as_ref().is_some_and(|stat| stat.start == start)
+    }
 }
 
 /// The tree below this process and in its boundary.
@@ -71,12 +75,31 @@ pub struct Tree<'a> {
     boundary: &'a dyn Boundary,
     /// Ancestry can be read in /proc.
     sees_ancestry: bool,
+    /// Who is kept running: they and what descends from them are no part of the tree any more.
+    spared: Vec<Process>,
 }
 
 impl<'a> Tree<'a> {
     /// The tree below this process, which must be the subreaper of the command.
     pub fn new(boundary: &'a dyn Boundary) -> Tree<'a> {
-        Tree { boundary, sees_ancestry: procfs::shows_our_namespace() }
+        Tree { boundary, sees_ancestry: procfs::shows_our_namespace(), spared: vec![] }
+    }
+
+    /// Takes these out of the tree, with what descends from them.
+    pub fn spare(&mut self, processes: impl IntoIterator<Item = Process>) {
+        self.spared.extend(processes);
+    }
+
+    fn is_spared(&self, pid: Pid) -> bool {
+        let mut same = self.spared.iter().filter(|spared| spared.pid == pid).peekable();
+        // The number may have become another's.
+        same.peek().is_some() && procfs::stat(pid).is_some_and(|stat| same.any(|spared| spared.started_at(stat.start)))
+    }
+
+    /// Whether nothing is left of the tree but those who were spared. There is no other proof of that than two walks that
+    /// agree, which a listing is.
+    pub fn is_spared_alone(&self) -> bool {
+        !self.spared.is_empty() && self.list(None).is_empty()
     }
 
     /// What of the two nets is missing here, if anything is.
@@ -92,6 +115,9 @@ impl<'a> Tree<'a> {
         let members = self.members();
         let mut processes = vec![];
         for pid in members.iter().copied().filter_map(Pid::from_raw).take_while(|_| !is_late(until)) {
+            if self.is_spared(pid) {
+                continue;
+            }
             let stat = if self.sees_ancestry { procfs::stat(pid) } else { None };
             let is_living = match &stat {
                 Some(stat) => is_somebody(pid, stat),
@@ -103,7 +129,7 @@ impl<'a> Tree<'a> {
             }
         }
         if self.sees_ancestry {
-            let outside = descendants(until).into_iter().filter(|pid| !members.contains(&pid.as_raw_pid()));
+            let outside = self.descendants(until).into_iter().filter(|pid| !members.contains(&pid.as_raw_pid()));
             for pid in outside.take_while(|_| !is_late(until)) {
                 // Hidden or gone.
                 let Some(stat) = procfs::stat(pid) else { continue };
@@ -117,6 +143,36 @@ impl<'a> Tree<'a> {
 
     fn members(&self) -> BTreeSet<i32> {
         self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect()
+    }
+
+    /// Everything below this process, parents before their children, as far as /proc shows it at this moment.
+    fn descendants(&self, until: Option<Duration>) -> Vec<Pid> {
+        let mut found = vec![];
+        let mut known = BTreeSet::new();
+        for _ in 0..WALKS {
+            let before = found.len();
+            let mut queue = VecDeque::from([getpid()]);
+            let mut visited = BTreeSet::new();
+            while let Some(parent) = queue.pop_front().filter(|_| !is_late(until)) {
+                // A process that ended in between has no children any more: they are ours.
+                let _ = procfs::for_each_child(parent, &mut |pid| {
+                    // Reading /proc of the thousands of dead that a fork storm leaves takes seconds where the storm has the CPUs.
+                    if is_late(until) || (parent == getpid() && sys::has_ended(pid)) {
+                        return;
+                    }
+                    if !self.is_spared(pid) && visited.insert(pid.as_raw_pid()) {
+                        queue.push_back(pid);
+                        if known.insert(pid.as_raw_pid()) {
+                            found.push(pid);
+                        }
+                    }
+                });
+            }
+            if found.len() == before {
+                break;
+            }
+        }
+        found
     }
 
     /// Sends a signal to those of a listing that are still alive and ours; gives how many got it. Ends at this moment, if
@@ -153,36 +209,6 @@ impl<'a> Tree<'a> {
 /// How often the tree is walked for a listing: one walk can miss a process that is just getting a new parent. What a
 /// tree that changes all the time hides even so is SIGKILL's to find.
 const WALKS: usize = 3;
-
-/// Everything below this process, parents before their children, as far as /proc shows it at this moment.
-fn descendants(until: Option<Duration>) -> Vec<Pid> {
-    let mut found = vec![];
-    let mut known = BTreeSet::new();
-    for _ in 0..WALKS {
-        let before = found.len();
-        let mut queue = VecDeque::from([getpid()]);
-        let mut visited = BTreeSet::new();
-        while let Some(parent) = queue.pop_front().filter(|_| !is_late(until)) {
-            // A process that ended in between has no children any more: they are ours.
-            let _ = procfs::for_each_child(parent, &mut |pid| {
-                // Reading /proc of the thousands of dead that a fork storm leaves takes seconds where the storm has the CPUs.
-                if is_late(until) || (parent == getpid() && sys::has_ended(pid)) {
-                    return;
-                }
-                if visited.insert(pid.as_raw_pid()) {
-                    queue.push_back(pid);
-                    if known.insert(pid.as_raw_pid()) {
-                        found.push(pid);
-                    }
-                }
-            });
-        }
-        if found.len() == before {
-            break;
-        }
-    }
-    found
-}
 
 /// One that has ended is nobody to signal or to name, unless a tracer keeps us from reaping it.
 fn is_somebody(pid: Pid, stat: &procfs::Stat) -> bool {
@@ -327,7 +353,7 @@ mod tests {
         fn events(&self) -> Option<BorrowedFd<'_>> {
             None
         }
-        fn release(&self) -> io::Result<Vec<Pid>> {
+        fn release(&self, _: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {
             Ok(vec![])
         }
     }

@@ -198,13 +198,14 @@ impl Boundary for Leaf {
         self.limited.as_ref().map(Limited::hits).unwrap_or_default()
     }
 
-    fn release(&self) -> io::Result<Vec<Pid>> {
+    fn release(&self, is_chosen: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {
         // A leaf with limits may be in one that is to hold no processes itself.
         let home = self.limited.as_ref().map_or(&self.parent, |limited| &limited.home);
         let procs = openat(home, c"cgroup.procs", WRITE, Mode::empty())?;
         let mut moved = vec![];
         loop {
-            let members = self.members()?;
+            let mut members = self.members()?;
+            members.retain(|pid| is_chosen(*pid));
             let before = moved.len();
             for pid in &members {
                 match rustix::io::write(&procs, pid.as_raw_pid().to_string().as_bytes()) {
@@ -221,7 +222,6 @@ impl Boundary for Leaf {
         }
         moved.sort_unstable_by_key(|pid| pid.as_raw_pid());
         moved.dedup();
-        self.remove()?;
         Ok(moved)
     }
 }

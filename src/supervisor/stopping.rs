@@ -28,6 +28,16 @@ impl Supervisor {
         self.enter_stage(now, now, 0, relayed.map(|(_, source)| source))
     }
 
+    /// Those who are kept come out of reach first.
+    pub(super) fn end_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
+        if !self.policy.keeps {
+            return self.stop_leftovers(now, relayed);
+        }
+        self.keep_again_at = None;
+        self.end_of_leftovers = Some(relayed);
+        vec![Action::Keep]
+    }
+
     pub(super) fn stop_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
         self.outcome.left_over = true;
         self.stages = self.policy.leftover_stages.clone();

@@ -20,6 +20,7 @@ fn policy() -> Policy {
         leftover_stages: Stages::new(Sig::TERM, 5 * SECOND),
         signal_to: SignalTo::Tree,
         leftovers: Leftovers::Kill,
+        keeps: false,
         leftover_grace: SECOND,
         guard: true,
         is_in_terminal: true,
@@ -373,4 +374,28 @@ fn leftovers_can_be_idle_only_if_they_are_waited_for() {
     assert_eq!(run.at(500, EXITED), []);
     assert_eq!(run.at(1_000, Event::Tick), [Action::Look]);
     assert_eq!(run.at(4_000, Event::Idle), STOP);
+}
+
+#[test]
+fn who_is_kept_is_put_aside_before_the_others_are_ended() {
+    let keeping = || Policy { keeps: true, ..policy() };
+    let mut run = Run::new(keeping());
+    assert_eq!(run.at(100, EXITED), [Action::Keep]);
+    assert_eq!(run.at(100, Event::Kept), []);
+    assert_eq!(run.at(1_100, Event::Tick), [Action::Keep]);
+    assert_eq!(run.at(1_100, Event::Kept), [Action::NoteLeftovers, STOP[0].clone()]);
+    assert!(run.0.outcome().left_over);
+
+    let mut run = Run::new(keeping());
+    assert_eq!(run.at(100, EXITED), [Action::Keep]);
+    assert_eq!(run.at(500, from_process(Sig::INT)), [Action::Keep]);
+    assert_eq!(run.at(500, Event::Empty), [], "nobody else was left");
+    assert_eq!(run.at(500, Event::Kept), []);
+    assert!(run.0.is_over() && !run.0.outcome().left_over);
+
+    let mut run = Run::new(Policy { leftovers: Leftovers::Wait, ..keeping() });
+    assert_eq!(run.at(100, EXITED), [Action::Keep]);
+    assert_eq!(run.at(1_100, Event::Tick), [Action::Keep], "once more after the grace");
+    assert_eq!(run.at(1_100, Event::Kept), []);
+    assert_eq!(run.deadline(), Some(10_000));
 }

@@ -79,6 +79,7 @@ impl Tree<'_> {
             }
             match reap_some(bound, on_reaped) {
                 Reaped::NoChildren => return true,
+                Reaped::Nothing if self.is_spared_alone() => return true,
                 Reaped::Nothing => {}
                 // More may be waiting; new children are looked for first.
                 _ => {
@@ -110,8 +111,10 @@ impl Tree<'_> {
         if self.sees_ancestry {
             // What can't be read now is tried again until no child is left.
             let _ = procfs::for_each_child(getpid(), &mut |pid| {
-                sys::signal_child(pid, Sig::KILL);
-                count += 1;
+                if !self.is_spared(pid) {
+                    sys::signal_child(pid, Sig::KILL);
+                    count += 1;
+                }
             });
         }
         count

@@ -25,6 +25,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => sig.prop_map(Event::CommandStopped),
         1 => Just(Event::CommandContinued),
         1 => Just(Event::Active),
+        2 => Just(Event::Kept),
         2 => Just(Event::Idle),
         1 => Just(Event::Survived),
         1 => Just(Event::FrontDied),
