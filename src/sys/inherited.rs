@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use nix::libc;
+use rustix::fs::{Mode, OFlags};
 
 use super::signal::{Disposition, disposition, mask};
 use crate::signals::{Sig, SigSet};
@@ -42,9 +43,7 @@ pub fn inherited() -> Inherited {
 static CAPTURE: extern "C" fn() = capture;
 
 extern "C" fn capture() {
-    MASK.store(mask().0, Relaxed);
-    let ignored: SigSet = Sig::all().filter(|&sig| disposition(sig) == Disposition::Ignore).collect();
-    IGNORED.store(ignored.0, Relaxed);
+    // First: what is opened here must not take the number of one that was closed.
     let mut closed = 0;
     for fd in 0..3 {
         let mut status = MaybeUninit::<libc::stat>::uninit();
@@ -54,4 +53,32 @@ extern "C" fn capture() {
         }
     }
     CLOSED.store(closed, Relaxed);
+    MASK.store(mask().0, Relaxed);
+    let one_by_one = || Sig::all().filter(|&sig| disposition(sig) == Disposition::Ignore).collect();
+    IGNORED.store(ignored().unwrap_or_else(one_by_one).0, Relaxed);
+}
+
+/// The ignored signals as /proc/self/status lists them, proc_pid_status(5): three system calls instead of one a signal.
+/// `None` where it can't be read, or says so many groups before them that it is long.
+fn ignored() -> Option<SigSet> {
+    const KEY: &[u8] = b"\nSigIgn:\t";
+    let file = rustix::fs::open(c"/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; 4096];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    let at = text[..length].windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let digits = std::str::from_utf8(text[..length].get(at..at + 16)?).ok()?;
+    u64::from_str_radix(digits, 16).ok().map(SigSet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_file_says_what_the_kernel_does() {
+        let one_by_one: SigSet = Sig::all().filter(|&sig| disposition(sig) == Disposition::Ignore).collect();
+        assert_eq!(ignored().map(|set| set.0), Some(one_by_one.0));
+        // std ignores it.
+        assert!(one_by_one.contains(Sig::PIPE));
+    }
 }
