@@ -11,9 +11,9 @@ leave\t'Leave them running'"
 complete -c treekill-run -l leftover-grace -d 'How long processes that outlive the command may take to finish by themselves' -r
 complete -c treekill-run -l leftover-status -d 'Status when the command succeeded but left processes; 0 leaves its own [default: 193]' -r
 complete -c treekill-run -l drain-limit -d 'Longest wait for emptiness after SIGKILL; 0 waits for ever' -r
-complete -c treekill-run -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -r -f -a "auto\t'The first of cgroup and subreaper that works'
+complete -c treekill-run -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -r -f -a "auto\t'The first of cgroup, systemd and subreaper that works'
 cgroup\t'A cgroup v2 leaf of our own'
-systemd\t'A transient systemd scope; not in this release'
+systemd\t'A transient systemd scope around the keeper, and a leaf in it'
 pidns\t'A PID namespace; not in this release'
 subreaper\t'Ancestry alone'"
 complete -c treekill-run -l report -d 'Write a JSON report of the run to this file' -r -F

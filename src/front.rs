@@ -4,6 +4,7 @@
 
 mod deputy;
 mod relaying;
+mod starting;
 mod terminal;
 
 use std::ffi::OsString;
@@ -14,18 +15,17 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow};
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
-use crate::boundary::{self, Boundary, Choice, Refusal, remove_ownerless};
+use crate::boundary::remove_ownerless;
 use crate::cli::{self, Leftovers, Options, Request};
-use crate::keeper::{self, Setup, Ties};
+use crate::keeper::{Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
 use crate::plan::{Plan, Verbosity};
-use crate::report::{BackendReport, RefusedBackend, Report, Target};
+use crate::report::{Report, Target};
 use crate::signals::{Sig, SigSet};
-use crate::sys::{self, Disposition, Fork, Inherited};
+use crate::sys::{self, Disposition, Inherited};
 use crate::voice::{Voice, in_one_line, in_words};
 use crate::wire::{self, FrontEnd};
 
-use relaying::Front;
 use terminal::Terminal;
 
 /// The whole program.
@@ -92,11 +92,11 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     }
     let inherited = sys::inherited();
     let (socket, ties) = tie(&options, &inherited)?;
+    let backends = options.backend.clone();
     let setup = set_up(options, plan, group, target, inherited, ties)?;
-    let has_leaf = setup.boundary.birthplace().is_some();
-    let mut front = start(setup, socket, terminal, needs_deputy)?;
+    let mut front = starting::start(setup, &backends, socket, terminal, needs_deputy)?;
     // While the command starts: what a run that was killed has left is ended.
-    let ownerless = has_leaf.then(remove_ownerless);
+    let ownerless = front.has_cgroup().then(remove_ownerless);
     let exit = front.relay_until_the_end();
     if let Some(ownerless) = ownerless {
         ownerless.retry();
@@ -113,7 +113,7 @@ fn tie(options: &Options, inherited: &Inherited) -> Result<(FrontEnd, Ties), Fai
     Ok((ours, Ties { signals, socket, front, deputy: None, parent }))
 }
 
-/// Makes the boundary, and hands everything over to whoever becomes the keeper.
+/// Hands everything over to whoever becomes the keeper.
 fn set_up(
     options: Options,
     plan: Plan,
@@ -127,30 +127,9 @@ fn set_up(
         let why = "nothing can be left running by PID 1; try --leftovers kill, and not --no-guard";
         return Err(Failed::Unavailable(why.into()));
     }
-    let mut voice = Voice::new(plan.verbosity);
-    let Choice { boundary, refusals } = boundary::choose(&options.backend, plan.policy.guard).map_err(unavailable)?;
-    for refusal in &refusals {
-        voice.step(format_args!("no backend {refusal}"));
-    }
-    let report = Report::new(words(&options.command), backend_report(&*boundary, &refusals));
-    Ok(Setup { plan, command: options.command, inherited, boundary, group, ties, report, target, voice })
-}
-
-/// Forks the keeper, or the deputy that does.
-fn start(setup: Setup, socket: FrontEnd, terminal: Option<Terminal>, needs_deputy: bool) -> Result<Front, Failed> {
-    match sys::fork() {
-        Ok(Fork::Child) => {
-            drop((socket, terminal));
-            keeper::settle_in(setup.plan.session);
-            sys::exit_now(if needs_deputy { deputy::run(setup) } else { keeper::run(setup) })
-        }
-        Ok(Fork::Parent(child)) => Ok(Front::new(child, needs_deputy, socket, terminal, setup)),
-        Err(error) => {
-            // Nothing half-done stays; an error here is the next run's to mend.
-            let _ = setup.boundary.remove();
-            Err(anyhow!(error).context("cannot fork").into())
-        }
-    }
+    let voice = Voice::new(plan.verbosity);
+    let report = Report::new(words(&options.command));
+    Ok(Setup { plan, command: options.command, inherited, group, ties, report, target, voice })
 }
 
 /// Blocks every signal and gives a descriptor that all of them arrive at which the caller did not ignore: a signal that
@@ -192,17 +171,6 @@ fn open_parent() -> Result<OwnedFd, Failed> {
 /// Our process group; `None` if its leader is outside of our PID namespace, where no command could join it.
 fn own_group() -> Option<Pid> {
     Pid::from_raw(nix::unistd::getpgrp().as_raw())
-}
-
-fn unavailable(refusals: Vec<Refusal>) -> Failed {
-    let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
-    Failed::Unavailable(format!("no backend works here: {}", reasons.join("; ")))
-}
-
-fn backend_report(boundary: &dyn Boundary, refusals: &[Refusal]) -> BackendReport {
-    let refused =
-        refusals.iter().map(|refusal| RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.clone() });
-    BackendReport { name: boundary.name(), refused: refused.collect() }
 }
 
 fn words(command: &[OsString]) -> Vec<String> {

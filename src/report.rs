@@ -49,9 +49,9 @@ pub struct Report {
 }
 
 /// What held the tree, and what did not.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct BackendReport {
-    /// `cgroup PATH` or `subreaper`.
+    /// `cgroup PATH`, `systemd scope UNIT` or `subreaper`.
     pub name: String,
     /// The backends that were preferred to it, each with the reason why it could not be had.
     pub refused: Vec<RefusedBackend>,
@@ -167,11 +167,11 @@ fn state_word(state: Option<char>) -> &'static str {
 
 impl Report {
     /// The report of a run before it starts.
-    pub fn new(command: Vec<String>, backend: BackendReport) -> Report {
+    pub fn new(command: Vec<String>) -> Report {
         Report {
             schema: 1,
             command,
-            backend,
+            backend: BackendReport::default(),
             pid: None,
             start: moment(),
             end: String::new(),
