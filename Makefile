@@ -19,7 +19,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
 .PHONY: build static test chaos gnu-check demo bench install uninstall man completions docs \
-	test-kernel-5.10 clean help
+	test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
 	$(CARGO) build --release
@@ -73,6 +73,9 @@ docs: ## generate manual, completions and the tables of README.md again
 
 test-kernel-5.10: ## the integration tests on Linux 5.10 in QEMU (root, Debian host)
 	tests/lab/test-kernel 5.10
+
+test-systemd: ## the tests of systemd with its versions 247, 252 and 257 (root, Debian host)
+	tests/run-tests --systemd
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use super::{Nest, USER, sys};
+use super::{Nest, USER, sys, systemd};
 
 /// Returns from the test, as skipped, unless the machine has each of these.
 macro_rules! require {
@@ -67,6 +67,10 @@ fn look(need: &str) -> Result<(), String> {
         }
         // A cgroup subtree handed to an ordinary user.
         "delegation" => look("user").and_then(|()| look("cgroup")),
+        "systemd" => {
+            static HAS: OnceLock<Result<(), String>> = OnceLock::new();
+            HAS.get_or_init(systemd::is_reachable).clone()
+        }
         "seccomp" => {
             static HAS: OnceLock<Result<(), String>> = OnceLock::new();
             HAS.get_or_init(|| runs(Command::new("true"), || sys::refuse_clone3(38))).clone()

@@ -1,9 +1,12 @@
 //! Asking systemd for a scope. A child of the front speaks D-Bus, since the library starts threads, and none may be in a
 //! process that forks; it is gone before the command starts, whatever systemd does.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::PanicHookInfo;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,9 +55,11 @@ pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid) -> Result<(), S
             sys::die_with_thread_that_forked();
             // A front that died before the line above will never make the kernel send that signal.
             if getppid() == Some(front) {
+                let ours = Arc::new(File::from(ours));
+                answer_panics(ours.clone());
                 let said = call(UnixStream::from(bus), unit, first);
                 let text = said.map_or_else(|error| in_one_line(&error), |()| DONE.to_owned());
-                let _ = std::fs::File::from(ours).write_all(text.as_bytes());
+                let _ = (&*ours).write_all(text.as_bytes());
             }
             sys::exit_now(FAILED)
         }
@@ -72,6 +77,18 @@ pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid) -> Result<(), S
             }
         }
     }
+}
+
+/// The library panics where it can't start a thread, for one. That is a reason like others, and neither a mess on the
+/// user's stderr nor a core.
+fn answer_panics(ours: Arc<File>) {
+    let say = move |panic: &PanicHookInfo<'_>| {
+        let text = panic.payload().downcast_ref::<String>().map(String::as_str);
+        let _ = (&*ours)
+            .write_all(text.or_else(|| panic.payload().downcast_ref().copied()).unwrap_or("a panic").as_bytes());
+        sys::exit_now(FAILED)
+    };
+    std::panic::set_hook(Box::new(say));
 }
 
 /// What the child says until it ends; `None` when that takes too long.
