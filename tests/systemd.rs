@@ -253,6 +253,22 @@ fn sigkill_of_the_front_while_it_waits_for_systemd_leaves_nothing() {
     running.all_die();
 }
 
+/// Nothing was started, and no backend was refused.
+#[test]
+fn sigkill_of_the_keeper_while_it_waits_for_systemd_is_125() {
+    require!("systemd");
+    let folder = Scratch::new();
+    let bus = UnixListener::bind(folder.join(bus().1)).expect("the folder is ours");
+    let mut running = with_buses_in(&folder, "--backend systemd,subreaper").fixture("say started").spawn();
+    let mut connection = bus.accept().expect("it connects").0;
+    // Not before the younger child is there, that speaks to the bus.
+    let _ = std::io::Read::read(&mut connection, &mut [0; 1]);
+    let keeper = kin::children(running.pid())[0];
+    pidfd_send_signal(open_process(keeper).expect("it waits"), Signal::KILL).expect("it waits");
+    drop((connection, bus));
+    running.wait().exited(125).said("started", 0).complained_of("killed");
+}
+
 #[test]
 fn fifty_runs_leave_no_unit() {
     require!("systemd");

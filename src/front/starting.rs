@@ -51,6 +51,11 @@ pub(super) fn start(
         };
         match settle(net, child, &socket) {
             Ok(boundary) => return Ok(Front::new(child, needs_deputy, socket, terminal, setup, boundary)),
+            // Where systemd finds no process there can be no scope, and that is not systemd's doing.
+            Err(_) if sys::has_ended(child) => {
+                sys::reap_at_its_end(child);
+                return Err(anyhow!("the process that was to watch the command was killed").into());
+            }
             Err(why) => {
                 sys::signal_child(child, Sig::KILL);
                 sys::reap_at_its_end(child);
