@@ -19,7 +19,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
 .PHONY: build static test chaos gnu-check demo bench install uninstall man completions docs \
-	test-kernels test-kernel-5.10 clean help
+	test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
 	$(CARGO) build --release
@@ -79,6 +79,9 @@ test-kernels: ## the tests of the boundary on Linux 5.10, 6.1, 6.12 and 7.x in Q
 
 test-kernel-5.10: ## all integration tests on Linux 5.10, which has no cgroup.kill
 	tests/lab/test-kernel 5.10
+
+test-systemd: ## the tests of systemd with its versions 247, 252 and 257 (root, Debian host)
+	tests/run-tests --systemd
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -13,9 +13,9 @@ complete -c treekill-run -l leftover-status -d 'Status when the command succeede
 complete -c treekill-run -l keep -d 'Processes that are no leftovers, by name or a word of their command line; may be repeated' -r
 complete -c treekill-run -l drain-limit -d 'Longest wait for emptiness after SIGKILL; 0 waits for ever' -r
 complete -c treekill-run -l idle-timeout -d 'Stop the tree when nothing in it has done anything for this long; 0 is never' -r
-complete -c treekill-run -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -r -f -a "auto\t'The first of cgroup and subreaper that works'
+complete -c treekill-run -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -r -f -a "auto\t'The first of cgroup, systemd and subreaper that works'
 cgroup\t'A cgroup v2 leaf of our own'
-systemd\t'A transient systemd scope; not in this release'
+systemd\t'A transient systemd scope around the keeper, and a leaf in it'
 pidns\t'A PID namespace; not in this release'
 subreaper\t'Ancestry alone'"
 complete -c treekill-run -l memory-max -d 'Most memory for the whole tree: 512M, 2G, or a share of the machine\'s, 50%' -r

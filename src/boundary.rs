@@ -1,7 +1,9 @@
 //! What holds the tree besides ancestry, and the choice of it. The front makes the boundary, front and keeper share it.
 
 mod cgroup;
+mod systemd;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,9 +12,9 @@ use rustix::process::Pid;
 
 use cgroup::Leaf;
 pub use cgroup::{Hits, Ownerless, acknowledge, remove_ownerless};
+pub use systemd::Offer;
 
-use crate::limits::Limits;
-use crate::plan::Backend;
+use crate::plan::{Backend, Plan};
 use crate::tree::procfs;
 
 /// Whether anything lives in a boundary.
@@ -64,7 +66,8 @@ pub trait Boundary {
         Hits::default()
     }
 
-    /// Moves the chosen of its processes to where the caller lives; gives those that were moved.
+    /// Lets the chosen of its processes go on: moved to where the caller lives, or where that can't be left in it. Gives
+    /// those that were let go.
     ///
     /// # Errors
     /// Those of writing to a cgroup.
@@ -123,32 +126,32 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A boundary and what was preferred to it.
-pub struct Choice {
-    /// The first that works.
-    pub boundary: Box<dyn Boundary>,
-    /// Those before it in the list.
-    pub refusals: Vec<Refusal>,
+/// A second net, before the keeper is there.
+pub enum Net {
+    /// One that is ready for the command.
+    Ready(Box<dyn Boundary>),
+    /// One that is made around the process that is to be the keeper.
+    Scope(Offer),
 }
 
-/// Makes the first boundary of the list that can be had.
-///
-/// # Errors
-/// Why each of them can't.
-pub fn choose(backends: &[Backend], is_guarded: bool, limits: &Limits) -> Result<Choice, Vec<Refusal>> {
-    let mut refusals = vec![];
-    for backend in backends.iter().flat_map(|backend| expand(*backend)) {
-        match make(*backend, is_guarded, limits) {
-            Ok(boundary) => return Ok(Choice { boundary, refusals }),
-            Err(why) => refusals.push(Refusal { backend: *backend, why }),
+impl Net {
+    /// What it is, for messages and the report.
+    pub fn name(&self) -> String {
+        match self {
+            Net::Ready(boundary) => boundary.name(),
+            Net::Scope(offer) => offer.name(),
         }
     }
-    Err(refusals)
+}
+
+/// The backends that a list means, in its order.
+pub fn in_order(backends: &[Backend]) -> impl Iterator<Item = Backend> {
+    backends.iter().flat_map(|backend| expand(*backend)).copied()
 }
 
 fn expand(backend: Backend) -> &'static [Backend] {
     match backend {
-        Backend::Auto => &[Backend::Cgroup, Backend::Subreaper],
+        Backend::Auto => &[Backend::Cgroup, Backend::Systemd, Backend::Subreaper],
         Backend::Cgroup => &[Backend::Cgroup],
         Backend::Systemd => &[Backend::Systemd],
         Backend::Pidns => &[Backend::Pidns],
@@ -156,17 +159,22 @@ fn expand(backend: Backend) -> &'static [Backend] {
     }
 }
 
-fn make(backend: Backend, is_guarded: bool, limits: &Limits) -> Result<Box<dyn Boundary>, String> {
+/// Makes the net of this backend, as far as that can be done before there is a keeper.
+///
+/// # Errors
+/// Why it can't be had and what would help, as a sentence.
+pub fn find(backend: Backend, plan: &Plan, command: &[OsString]) -> Result<Net, String> {
     match backend {
-        Backend::Cgroup => Ok(Box::new(Leaf::make(is_guarded, limits)?)),
+        Backend::Cgroup => Ok(Net::Ready(Box::new(Leaf::make(plan.policy.guard, &plan.limits)?))),
+        Backend::Systemd => Ok(Net::Scope(Offer::find(plan, command)?)),
         Backend::Subreaper => {
-            if !limits.is_none() {
+            if !plan.limits.is_none() {
                 return Err("ancestry alone can't limit a tree".into());
             }
             procfs::check_trustworthy()?;
-            Ok(Box::new(Nothing))
+            Ok(Net::Ready(Box::new(Nothing)))
         }
-        Backend::Systemd | Backend::Pidns => Err("this release does not have it".into()),
+        Backend::Pidns => Err("this release does not have it".into()),
         Backend::Auto => unreachable!("expanded before"),
     }
 }

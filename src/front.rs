@@ -4,6 +4,7 @@
 
 mod deputy;
 mod relaying;
+mod starting;
 mod terminal;
 
 use std::ffi::OsString;
@@ -14,20 +15,19 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow};
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
-use crate::boundary::{self, Boundary, Choice, Refusal, remove_ownerless};
+use crate::boundary::remove_ownerless;
 use crate::cli::{self, Leftovers, Options, Request};
 use crate::doctor;
-use crate::keeper::{self, Setup, Ties};
+use crate::keeper::{Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
 use crate::plan::{Plan, Verbosity};
-use crate::report::{BackendReport, RefusedBackend, Report, Target};
+use crate::report::{Report, Target};
 use crate::signals::{Sig, SigSet};
-use crate::sys::{self, Disposition, Fork, Inherited};
+use crate::sys::{self, Disposition, Inherited};
 use crate::tree::procfs;
 use crate::voice::{Voice, in_one_line, in_words};
 use crate::wire::{self, FrontEnd};
 
-use relaying::Front;
 use terminal::Terminal;
 
 /// The whole program.
@@ -115,11 +115,11 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let inherited = sys::inherited();
     let (socket, ties) = tie(&options, &inherited)?;
     let limits = plan.limits;
+    let backends = options.backend.clone();
     let setup = set_up(options, plan, group, target, inherited, ties)?;
-    let has_leaf = setup.boundary.birthplace().is_some();
-    let mut front = start(setup, socket, terminal, needs_deputy)?;
+    let mut front = starting::start(setup, &backends, socket, terminal, needs_deputy)?;
     // While the command starts: what a run that was killed has left is ended.
-    let ownerless = has_leaf.then(|| remove_ownerless(&limits));
+    let ownerless = front.has_cgroup().then(|| remove_ownerless(&limits));
     let exit = front.relay_until_the_end();
     if let Some(ownerless) = ownerless {
         ownerless.retry();
@@ -136,7 +136,7 @@ fn tie(options: &Options, inherited: &Inherited) -> Result<(FrontEnd, Ties), Fai
     Ok((ours, Ties { signals, socket, front, deputy: None, parent }))
 }
 
-/// Makes the boundary, and hands everything over to whoever becomes the keeper.
+/// Hands everything over to whoever becomes the keeper.
 fn set_up(
     options: Options,
     plan: Plan,
@@ -155,31 +155,9 @@ fn set_up(
     {
         return Err(Failed::Unavailable(format!("--idle-timeout can't see what the tree does: {why}")));
     }
-    let mut voice = Voice::new(plan.verbosity);
-    let Choice { boundary, refusals } =
-        boundary::choose(&options.backend, plan.policy.guard, &plan.limits).map_err(unavailable)?;
-    for refusal in &refusals {
-        voice.step(format_args!("no backend {refusal}"));
-    }
-    let report = Report::new(words(&options.command), backend_report(&*boundary, &refusals), plan.limits);
-    Ok(Setup { plan, command: options.command, inherited, boundary, group, ties, report, target, voice })
-}
-
-/// Forks the keeper, or the deputy that does.
-fn start(setup: Setup, socket: FrontEnd, terminal: Option<Terminal>, needs_deputy: bool) -> Result<Front, Failed> {
-    match sys::fork() {
-        Ok(Fork::Child) => {
-            drop((socket, terminal));
-            keeper::settle_in(setup.plan.session);
-            sys::exit_now(if needs_deputy { deputy::run(setup) } else { keeper::run(setup) })
-        }
-        Ok(Fork::Parent(child)) => Ok(Front::new(child, needs_deputy, socket, terminal, setup)),
-        Err(error) => {
-            // Nothing half-done stays; an error here is the next run's to mend.
-            let _ = setup.boundary.remove();
-            Err(anyhow!(error).context("cannot fork").into())
-        }
-    }
+    let voice = Voice::new(plan.verbosity);
+    let report = Report::new(words(&options.command), plan.limits);
+    Ok(Setup { plan, command: options.command, inherited, group, ties, report, target, voice })
 }
 
 /// Blocks every signal and gives a descriptor that all of them arrive at which the caller did not ignore: a signal that
@@ -227,17 +205,6 @@ fn own_group() -> Option<Pid> {
 fn physical_memory() -> u64 {
     let info = rustix::system::sysinfo();
     u64::from(info.mem_unit) * info.totalram
-}
-
-fn unavailable(refusals: Vec<Refusal>) -> Failed {
-    let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
-    Failed::Unavailable(format!("no backend works here: {}", reasons.join("; ")))
-}
-
-fn backend_report(boundary: &dyn Boundary, refusals: &[Refusal]) -> BackendReport {
-    let refused =
-        refusals.iter().map(|refusal| RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.clone() });
-    BackendReport { name: boundary.name(), degraded: None, refused: refused.collect() }
 }
 
 fn words(command: &[OsString]) -> Vec<String> {

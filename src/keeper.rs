@@ -33,8 +33,6 @@ pub struct Setup {
     pub command: Vec<OsString>,
     /// The state that the command gets back.
     pub inherited: Inherited,
-    /// The second net.
-    pub boundary: Box<dyn Boundary>,
     /// The process group of the front.
     pub group: Option<Pid>,
     /// What is heard of others.
@@ -76,9 +74,9 @@ pub fn settle_in(session: Session) {
     let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
-/// Runs the command and ends its tree; gives the status to end with.
-pub fn run(setup: Setup) -> u8 {
-    let Setup { plan, command, inherited, boundary, group, ties, report, target, voice } = setup;
+/// Runs the command in this boundary and ends its tree; gives the status to end with.
+pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
+    let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
     // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
     while sys::read_signal(ties.signals.as_fd()).is_some() {}
     let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
@@ -342,6 +340,8 @@ impl Keeper<'_> {
         while let Some(frame) = self.ties.socket.receive() {
             match frame {
                 ToKeeper::Signal(sig, source) => self.handle(Event::Signal(sig, source)),
+                // Taken before there was a command.
+                ToKeeper::Admitted => {}
                 ToKeeper::Continued { stops } => {
                     // The command may have been continued with the front, and stopped again since: that stop is to stay.
                     self.reap();

@@ -14,11 +14,11 @@ use crate::signals::{self, Sig};
 /// What can hold a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// The first of cgroup and subreaper that works.
+    /// The first of cgroup, systemd and subreaper that works.
     Auto,
     /// A cgroup v2 leaf of our own.
     Cgroup,
-    /// A transient systemd scope; not in this release.
+    /// A transient systemd scope around the keeper, and a leaf in it.
     Systemd,
     /// A PID namespace; not in this release.
     Pidns,
@@ -65,6 +65,12 @@ impl Stages {
     /// The stage at this place.
     pub fn get(&self, index: usize) -> Option<Stage> {
         self.0.get(index).copied()
+    }
+
+    /// From the first signal to SIGKILL; `None` if that never comes.
+    fn total(&self) -> Option<Duration> {
+        let waits = self.0.iter().filter(|stage| stage.signal != Sig::KILL || stage.wait.is_some());
+        waits.map(|stage| stage.wait).try_fold(Duration::ZERO, |sum, wait| sum.checked_add(wait?))
     }
 
     /// The stages after a relayed signal took the place of the first one's.
@@ -186,6 +192,35 @@ pub enum Session {
     Own,
 }
 
+/// How long things take at most, with time to spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Longest {
+    /// The run; `None` if it may last for ever, or if something may live on afterwards.
+    pub run: Option<Duration>,
+    /// A stop, until nothing is left; `None` if that may last for ever.
+    pub stop: Option<Duration>,
+}
+
+/// What is added, so that nobody else ends what we are about to end.
+const SPARE: Duration = Duration::from_secs(5);
+
+impl Longest {
+    fn new(policy: &Policy, drain_limit: Option<Duration>, has_terminal: bool) -> Longest {
+        let sum =
+            |parts: &[Option<Duration>]| parts.iter().try_fold(Duration::ZERO, |sum, part| sum.checked_add((*part)?));
+        let rest = match policy.personality {
+            Personality::Own => Some(Duration::ZERO),
+            // The command's stages, and then those of what it leaves.
+            Personality::Gnu => policy.leftover_stages.total(),
+        };
+        let stop = sum(&[policy.stages.total(), rest, drain_limit]);
+        // Job control stops the clock of the run, and no other.
+        let is_bounded = policy.guard && !has_terminal && !policy.keeps && policy.leftovers != Leftovers::Leave;
+        let run = sum(&[policy.timeout, Some(policy.leftover_grace), stop, Some(SPARE)]).filter(|_| is_bounded);
+        Longest { run, stop: sum(&[stop, Some(SPARE)]) }
+    }
+}
+
 /// Everything about a run that was settled before its first process.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -199,6 +234,8 @@ pub struct Plan {
     pub keep: Vec<String>,
     /// What the tree may use.
     pub limits: Limits,
+    /// How long a run and a stop may take at most, for whoever is to end the tree when none of us is left.
+    pub longest: Longest,
     /// The tree may not gain privileges.
     pub no_new_privs: bool,
     /// How much is said.
@@ -251,13 +288,14 @@ impl Plan {
         let drain_limit = off_if_zero(options.drain_limit);
         let memory = options.memory_max.map(|size| size.bytes(memory));
         let limits = Limits { memory, pids: options.pids_max, cpu: options.cpu_max };
-        let keep = options.keep.clone();
+        let longest = Longest::new(&policy, drain_limit, has_terminal || session == Session::Callers);
         Plan {
             policy,
             session,
             drain_limit,
-            keep,
+            keep: options.keep.clone(),
             limits,
+            longest,
             no_new_privs: options.no_new_privs,
             verbosity,
             announces_signals,
@@ -306,6 +344,27 @@ mod tests {
         ] {
             let refusal = parse_stages(text).expect_err(text);
             assert!(refusal.contains(&format!("'{text}'")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_run_has_a_longest_time_only_if_each_part_of_it_has() {
+        let longest = |line: &str| {
+            let words = std::iter::once("treekill-run").chain(line.split(' ')).chain(["true"]);
+            let words: Vec<_> = words.map(std::ffi::OsString::from).collect();
+            let Ok(crate::cli::Request::Run(options)) = crate::cli::parse(&words, &|| '.') else {
+                panic!("cannot parse {line}")
+            };
+            Plan::new(&options, false, &|| 0).longest.run.map(|longest| longest.as_millis())
+        };
+        assert_eq!(longest("-t 60 -q"), Some(60_000 + 200 + 10_000 + 10_000 + 5_000));
+        assert_eq!(longest("-t 1 --stages INT:2s,QUIT:3s,KILL --drain-limit 4 --leftover-grace 0"), Some(15_000));
+        assert_eq!(longest("--gnu -k 2 60"), Some(60_000 + 200 + 2_000 + 2_000 + 10_000 + 5_000));
+        for line in ["-q", "-t 1 -k 0", "-t 1 --stages INT:1s,TERM", "-t 1 --drain-limit 0", "--gnu 60", "-f -t 1"] {
+            assert_eq!(longest(line), None, "{line}");
+        }
+        for line in ["-t 1 --no-guard", "-t 1 --leftovers leave", "-t 1e300"] {
+            assert_eq!(longest(line), None, "{line}");
         }
     }
 

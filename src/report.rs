@@ -54,9 +54,9 @@ pub struct Report {
 }
 
 /// What held the tree, and what did not.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct BackendReport {
-    /// `cgroup PATH` or `subreaper`.
+    /// `cgroup PATH`, `systemd scope UNIT` or `subreaper`.
     pub name: String,
     /// What of the guarantee is missing here; null if nothing is.
     pub degraded: Option<&'static str>,
@@ -205,11 +205,11 @@ fn state_word(state: Option<char>) -> &'static str {
 
 impl Report {
     /// The report of a run before it starts.
-    pub fn new(command: Vec<String>, backend: BackendReport, limits: Limits) -> Report {
+    pub fn new(command: Vec<String>, limits: Limits) -> Report {
         Report {
             schema: 1,
             command,
-            backend,
+            backend: BackendReport::default(),
             pid: None,
             start: moment(),
             end: String::new(),

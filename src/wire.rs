@@ -24,6 +24,8 @@ pub enum Source {
 /// What the front tells the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToKeeper {
+    /// The process is where the command is to be born; the first frame, if there is a place to wait for.
+    Admitted,
     /// This signal, no SIGCONT, reached the front.
     Signal(Sig, Source),
     /// SIGCONT reached the front, which had taken this many `Stopped`, modulo 256.
@@ -57,6 +59,7 @@ type Frame = [u8; FRAME];
 impl ToKeeper {
     fn encode(self) -> Frame {
         match self {
+            ToKeeper::Admitted => frame(b'a', 0),
             ToKeeper::Continued { stops } => frame(b'g', stops),
             ToKeeper::Signal(sig, Source::Process) => frame(b'p', sig_byte(sig)),
             ToKeeper::Signal(sig, Source::Terminal) => frame(b't', sig_byte(sig)),
@@ -65,6 +68,7 @@ impl ToKeeper {
 
     fn decode(frame: Frame) -> Option<ToKeeper> {
         match frame {
+            [b'a', 0, 0, 0] => Some(ToKeeper::Admitted),
             [b'g', stops, 0, 0] => Some(ToKeeper::Continued { stops }),
             [b'p', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Process)),
             [b't', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Terminal)),
@@ -206,6 +210,7 @@ mod tests {
         for message in [ToFront::Begun, ToFront::Continued] {
             assert_eq!(ToFront::decode(message.encode()), Some(message));
         }
+        assert_eq!(ToKeeper::decode(ToKeeper::Admitted.encode()), Some(ToKeeper::Admitted));
         for stops in 0..=255 {
             let message = ToKeeper::Continued { stops };
             assert_eq!(ToKeeper::decode(message.encode()), Some(message));

@@ -4,7 +4,7 @@
 //! lock goes when both are dead, in whatever PID namespace; a leaf whose lock can be taken exclusively has no owner.
 
 mod limited;
-mod locate;
+pub(super) mod locate;
 mod ownerless;
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use limited::Hits;
-use limited::Limited;
+pub(super) use limited::Limited;
 pub use ownerless::{Ownerless, remove_ownerless};
 
 use super::{Boundary, Occupancy};
@@ -61,13 +61,7 @@ impl Leaf {
     /// Why there can be none here and what would help, as a sentence.
     pub(super) fn make(is_guarded: bool, limits: &Limits) -> Result<Leaf, String> {
         let place = if limits.is_none() { locate::own_cgroup()? } else { limited::place(limits)? };
-        let why = |errno: Errno| match errno {
-            Errno::ACCESS | Errno::PERM => {
-                format!("{place} is not ours to make cgroups in; it would have to be delegated to this user")
-            }
-            Errno::ROFS => format!("{place} is mounted read-only"),
-            errno => format!("cannot make a cgroup in {place}: {}", cause(errno.raw_os_error())),
-        };
+        let why = |errno| why_not(&place, errno);
         let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty()).map_err(why)?;
         // Entering a leaf needs the right to write to the common ancestor's cgroup.procs, which is the parent's.
         accessat(&parent, c"cgroup.procs", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).map_err(why)?;
@@ -83,7 +77,7 @@ impl Leaf {
                     let path = format!("{place}/{}", name.to_string_lossy());
                     let mut leaf = Leaf { parent, name, directory, events, path, limited: None };
                     if !limits.is_none() {
-                        leaf.limited = Some(Limited::new(*limits, &leaf.directory).inspect_err(|_| {
+                        leaf.limited = Some(Limited::write(*limits, &leaf.directory).inspect_err(|_| {
                             // Nothing lives in it.
                             let _ = leaf.remove();
                         })?);
@@ -101,6 +95,24 @@ impl Leaf {
             }
         }
         Err(format!("cannot keep a cgroup in {place}: others remove it at once"))
+    }
+
+    /// Opens and locks the leaf of this name in a cgroup that belongs to one run alone, and makes it if it is not there:
+    /// the processes of that run share it by its name.
+    ///
+    /// # Errors
+    /// As of `make`.
+    pub(super) fn share(place: &str, name: &CStr) -> Result<Leaf, String> {
+        let why = |errno| why_not(place, errno);
+        let parent = rustix::fs::open(place, DIRECTORY, Mode::empty()).map_err(why)?;
+        match mkdirat(&parent, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(why(errno)),
+        }
+        let (directory, events) =
+            own(&parent, name, &why)?.ok_or_else(|| format!("cannot keep a cgroup in {place}: others remove it"))?;
+        let path = format!("{place}/{}", name.to_string_lossy());
+        Ok(Leaf { parent, name: name.to_owned(), directory, events, path, limited: None })
     }
 
     /// Freeze, kill each, thaw: for kernels before 5.14, which have no cgroup.kill.
@@ -126,6 +138,17 @@ impl Leaf {
             poll(&mut fds, Some(&Timespec::try_from(left).expect("a second")))?;
             acknowledge(&self.events)?;
         }
+    }
+}
+
+/// Why there can be no leaf in this cgroup, and what would help.
+fn why_not(place: &str, errno: Errno) -> String {
+    match errno {
+        Errno::ACCESS | Errno::PERM => {
+            format!("{place} is not ours to make cgroups in; it would have to be delegated to this user")
+        }
+        Errno::ROFS => format!("{place} is mounted read-only"),
+        errno => format!("cannot make a cgroup in {place}: {}", cause(errno.raw_os_error())),
     }
 }
 
@@ -358,7 +381,12 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 fn random_name(prefix: &str) -> Result<CString, Errno> {
+    Ok(CString::new(format!("{prefix}{}", random_hex()?)).expect("no NUL in hexadecimal"))
+}
+
+/// Sixteen digits that no other run has.
+pub(super) fn random_hex() -> Result<String, Errno> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(CString::new(format!("{prefix}{:016x}", u64::from_ne_bytes(bytes))).expect("no NUL in hexadecimal"))
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }

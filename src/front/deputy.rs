@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+use crate::boundary::Boundary;
 use crate::keeper::{self, Setup, Ties};
 use crate::outcome::End;
 use crate::signals::Sig;
@@ -19,24 +20,24 @@ pub(super) const EMPTIED: u8 = 1;
 const SURVIVED: u8 = 2;
 
 /// Forks the keeper and watches it; gives the status to end with.
-pub(super) fn run(mut setup: Setup) -> u8 {
+pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     match pidfd_open(getpid(), PidfdFlags::empty()) {
         Ok(pidfd) => setup.ties.deputy = Some(pidfd),
-        Err(errno) => return refuse(setup, errno.into()),
+        Err(errno) => return refuse(setup, &*boundary, &errno.into()),
     }
     match sys::fork() {
         Ok(Fork::Child) => {
             keeper::settle_in(setup.plan.session);
-            sys::exit_now(keeper::run(setup))
+            sys::exit_now(keeper::run(setup, boundary))
         }
-        Ok(Fork::Parent(keeper)) => watch(keeper, setup),
-        Err(error) => refuse(setup, error),
+        Ok(Fork::Parent(keeper)) => watch(keeper, setup, &*boundary),
+        Err(error) => refuse(setup, &*boundary, &error),
     }
 }
 
-fn watch(keeper: Pid, setup: Setup) -> u8 {
+fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
     // Only what is needed stays open here: above all not the keeper's socket, whose closing is a sign to the front.
-    let Setup { boundary, ties: Ties { signals, socket, front, parent, .. }, plan, target, .. } = setup;
+    let Setup { ties: Ties { signals, socket, front, parent, .. }, plan, target, .. } = setup;
     drop((socket, front, parent, target));
     loop {
         match sys::reap() {
@@ -52,16 +53,16 @@ fn watch(keeper: Pid, setup: Setup) -> u8 {
             _ => {}
         }
     }
-    match Tree::new(&*boundary).drain(plan.drain_limit, &mut |_| {}) {
+    match Tree::new(boundary).drain(plan.drain_limit, &mut |_| {}) {
         Drained::Empty => EMPTIED,
         Drained::Survivors => SURVIVED,
     }
 }
 
 /// Nothing was started.
-fn refuse(mut setup: Setup, error: std::io::Error) -> u8 {
-    setup.voice.error(format_args!("cannot start the keeper: {}", in_words(&error)));
+fn refuse(mut setup: Setup, boundary: &dyn Boundary, error: &std::io::Error) -> u8 {
+    setup.voice.error(format_args!("cannot start the keeper: {}", in_words(error)));
     setup.voice.finish();
-    let _ = setup.boundary.remove();
+    let _ = boundary.remove();
     EMPTIED
 }

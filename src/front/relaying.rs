@@ -51,8 +51,9 @@ impl Front {
         socket: FrontEnd,
         terminal: Option<Terminal>,
         setup: Setup,
+        boundary: Box<dyn Boundary>,
     ) -> Front {
-        let Setup { boundary, ties: Ties { signals, .. }, plan, .. } = setup;
+        let Setup { ties: Ties { signals, .. }, plan, .. } = setup;
         Front {
             child,
             is_deputy,
@@ -70,6 +71,11 @@ impl Front {
             stops: 0,
             has_begun: false,
         }
+    }
+
+    /// Whether a cgroup of our own holds the tree.
+    pub(super) fn has_cgroup(&self) -> bool {
+        self.boundary.birthplace().is_some()
     }
 
     /// Blocks until the run is over, and gives the terminal back if what was killed could not; gives how to end.

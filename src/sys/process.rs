@@ -103,6 +103,24 @@ pub fn duplicate(number: u16) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
+/// The process that listens on the other end of a connected socket, unix(7), SO_PEERCRED; `None` if it is outside of our
+/// PID namespace.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
+    let mut peer = MaybeUninit::<libc::ucred>::zeroed();
+    let mut size = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("a few bytes");
+    // SAFETY: the buffer is as long as the call is told.
+    let result = unsafe {
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        libc::getsockopt(socket.as_raw_fd(), level, name, peer.as_mut_ptr().cast(), &raw mut size)
+    };
+    checked(result.into())?;
+    // SAFETY: all zeroes, and whatever the kernel has written, is a valid value.
+    Ok(Pid::from_raw(unsafe { peer.assume_init() }.pid))
+}
+
 unsafe extern "C" {
     /// environ(7).
     static environ: *const *const libc::c_char;
@@ -166,6 +184,13 @@ pub fn reap_only(child: Pid) -> Reaped {
     wait(libc::P_PID, child.as_raw_pid().unsigned_abs(), libc::WNOHANG)
 }
 
+/// Reaps this child, however long it takes to end; SIGCHLD must be at its default.
+pub fn reap_at_its_end(child: Pid) {
+    let own = child.as_raw_pid().unsigned_abs();
+    // EINTR can't be, with all signals blocked.
+    while matches!(wait(libc::P_PID, own, 0), Reaped::Stopped(..) | Reaped::Continued(_)) {}
+}
+
 /// Whether this process has children, whoever forked them.
 pub fn has_children() -> bool {
     wait(libc::P_ALL, 0, libc::WNOHANG | libc::WNOWAIT) != Reaped::NoChildren
@@ -183,7 +208,7 @@ fn wait(whose: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> Reaped {
     // SAFETY: the buffer is a whole siginfo_t.
     let result = unsafe { libc::waitid(whose, id, info.as_mut_ptr(), options) };
     if result < 0 {
-        // EINTR can't be: nothing here blocks. EINVAL neither. What is left is ECHILD.
+        // EINTR can't be: all signals are blocked. EINVAL neither. What is left is ECHILD.
         return Reaped::NoChildren;
     }
     // SAFETY: all zeroes, which it has if there is no news, is a valid value.

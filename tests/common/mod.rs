@@ -14,6 +14,7 @@ pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod scratch;
 pub(crate) mod sys;
+pub(crate) mod systemd;
 pub(crate) mod tether;
 
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ pub(crate) const MARK: &str = "TREEKILL_TEST_MARK";
 pub(crate) enum Backend {
     /// A cgroup v2 leaf.
     Cgroup,
+    /// A leaf in a scope of systemd's.
+    Systemd,
     /// Ancestry alone.
     Subreaper,
     /// What the program takes by itself.
@@ -51,6 +54,7 @@ impl Backend {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Backend::Cgroup => "cgroup",
+            Backend::Systemd => "systemd",
             Backend::Subreaper => "subreaper",
             Backend::Auto => "auto",
         }

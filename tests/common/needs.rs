@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use super::{Nest, USER, cgroups, sys};
+use super::{Nest, USER, cgroups, sys, systemd};
 
 /// Returns from the test, as skipped, unless the machine has each of these.
 macro_rules! require {
@@ -70,6 +70,10 @@ fn look(need: &str) -> Result<(), String> {
         "delegation" => look("user").and_then(|()| look("cgroup")),
         // A cgroup v2 above our own that gives those in it memory, pids and cpu, and lets us make one there.
         "controllers" => has_controllers(),
+        "systemd" => {
+            static HAS: OnceLock<Result<(), String>> = OnceLock::new();
+            HAS.get_or_init(systemd::is_reachable).clone()
+        }
         "seccomp" => {
             static HAS: OnceLock<Result<(), String>> = OnceLock::new();
             HAS.get_or_init(|| runs(Command::new("true"), || sys::refuse_clone3(38))).clone()

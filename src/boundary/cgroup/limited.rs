@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, accessat};
 
@@ -22,7 +23,7 @@ pub struct Hits {
 }
 
 /// The limits of a leaf.
-pub(super) struct Limited {
+pub(in super::super) struct Limited {
     limits: Limits,
     /// The cgroup of this process, where those go who are left running.
     pub(super) home: OwnedFd,
@@ -114,7 +115,7 @@ impl Limited {
     ///
     /// # Errors
     /// Which could not be written, and why, as a sentence.
-    pub(super) fn new(limits: Limits, directory: &OwnedFd) -> Result<Limited, String> {
+    pub(super) fn write(limits: Limits, directory: &OwnedFd) -> Result<Limited, String> {
         let memory = limits.memory.map(|bytes| bytes.to_string());
         let cpu = limits.cpu.map(|percent| format!("{} {PERIOD}", u64::from(percent) * PERIOD / 100));
         for (name, value) in
@@ -128,6 +129,29 @@ impl Limited {
         let home = rustix::fs::open(&*home, DIRECTORY, Mode::empty())
             .map_err(|errno| format!("cannot open {home}: {}", cause(errno.raw_os_error())))?;
         Ok(Limited { limits, home, hits: Cell::default() })
+    }
+
+    /// The limits of a cgroup that somebody else has given them.
+    ///
+    /// # Errors
+    /// Which it has not, and what would help, as a sentence.
+    pub(in super::super) fn given(limits: Limits, place: &str) -> Result<Limited, String> {
+        let controllers = limits.controllers();
+        let lacks = |controller: &&Controller| !Path::new(&format!("{place}/{}.max", controller.name())).exists();
+        if let Some(controller) = controllers.iter().find(lacks) {
+            let name = controller.name();
+            return Err(elsewhere(&controllers).unwrap_or_else(|| {
+                format!("systemd has no {name} controller for the scope; its slice would have to be delegated with it")
+            }));
+        }
+        let home = rustix::fs::open(place, DIRECTORY, Mode::empty())
+            .map_err(|errno| format!("cannot open {place}: {}", cause(errno.raw_os_error())))?;
+        Ok(Limited { limits, home, hits: Cell::default() })
+    }
+
+    /// Reads the counters of a cgroup that is also `home`.
+    pub(in super::super) fn look_at_home(&self) {
+        self.look(&self.home);
     }
 
     /// Reads the counters while the leaf is there.
@@ -154,7 +178,7 @@ impl Limited {
         self.hits.set(hits);
     }
 
-    pub(super) fn hits(&self) -> Hits {
+    pub(in super::super) fn hits(&self) -> Hits {
         self.hits.get()
     }
 }

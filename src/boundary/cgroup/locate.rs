@@ -1,4 +1,4 @@
-//! Where our own cgroup is in the file system: pure v2, hybrid and namespaced mounts.
+//! Where a cgroup is in the file system: pure v2, hybrid and namespaced mounts.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,9 +20,17 @@ const USUAL_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// # Errors
 /// Why it has none that can be reached.
 pub(super) fn own_cgroup() -> Result<String, String> {
-    let text = fs::read_to_string("/proc/self/cgroup")
-        .map_err(|error| format!("cannot read /proc/self/cgroup: {}", in_words(&error)))?;
-    let path = own_path(&text).ok_or("this kernel has no cgroup v2")?;
+    cgroup_of("self")
+}
+
+/// The same of a process by its name in /proc, which the caller must know to show our PID namespace.
+///
+/// # Errors
+/// As above.
+pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
+    let file = format!("/proc/{process}/cgroup");
+    let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {}", in_words(&error)))?;
+    let path = v2_path(&text).ok_or("this kernel has no cgroup v2")?;
     let found = USUAL_MOUNTS
         .into_iter()
         .filter(|mount| statfs(*mount).is_ok_and(|status| u64::try_from(status.f_type) == Ok(CGROUP2_MAGIC)))
@@ -33,11 +41,11 @@ pub(super) fn own_cgroup() -> Result<String, String> {
     }
     let mounts = fs::read("/proc/self/mountinfo")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
-    find_in(&mounts, path).ok_or_else(|| format!("no mounted cgroup v2 file system shows our cgroup {path}"))
+    find_in(&mounts, path).ok_or_else(|| format!("no mounted cgroup v2 file system shows the cgroup {path}"))
 }
 
-/// Our path in the v2 hierarchy, from the line `0::PATH`, cgroups(7).
-fn own_path(text: &str) -> Option<&str> {
+/// The path in the v2 hierarchy, from the line `0::PATH`, cgroups(7).
+fn v2_path(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
@@ -81,9 +89,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_path_is_the_line_of_the_v2_hierarchy() {
-        assert_eq!(own_path("4:memory:/a\n0::/user.slice/x:y\n"), Some("/user.slice/x:y"));
-        assert_eq!(own_path("4:memory:/a\n"), None);
+    fn a_path_is_the_line_of_the_v2_hierarchy() {
+        assert_eq!(v2_path("4:memory:/a\n0::/user.slice/x:y\n"), Some("/user.slice/x:y"));
+        assert_eq!(v2_path("4:memory:/a\n"), None);
     }
 
     #[test]

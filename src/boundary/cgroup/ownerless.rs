@@ -47,6 +47,10 @@ impl Ownerless {
             if !is_guarded && !name.to_bytes().starts_with(UNGUARDED.as_bytes()) {
                 continue;
             }
+            // A scope is systemd's to remove, and the leaf in it is what its owners hold.
+            if name.to_bytes().ends_with(b".scope") {
+                continue;
+            }
             let Ok(directory) = openat(&*parent, name, DIRECTORY, Mode::empty()) else { continue };
             // Only our own: another user's leaf with our prefix is none of our business, and root's is not a user's to kill.
             if fstat(&directory).is_ok_and(|status| status.st_uid != geteuid().as_raw())

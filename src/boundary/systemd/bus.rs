@@ -1,0 +1,174 @@
+//! Asking systemd for a scope. A child of the front speaks D-Bus, since the library starts threads, and none may be in a
+//! process that forks; it is gone before the command starts, whatever systemd does.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::panic::PanicHookInfo;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, getpid, getppid};
+use zbus::MatchRule;
+use zbus::blocking::{MessageIterator, connection};
+use zbus::message::Type;
+use zbus::zvariant::{OwnedObjectPath, Value};
+
+use crate::limits::Limits;
+use crate::outcome::FAILED;
+use crate::signals::Sig;
+use crate::sys::{self, Fork};
+use crate::voice::in_words;
+
+/// What systemd is to make.
+pub(super) struct Unit {
+    /// Its name, with `.scope`.
+    pub(super) name: String,
+    /// What is shown of it.
+    pub(super) description: String,
+    /// When systemd stops it at the latest; `None` is never.
+    pub(super) run_limit: Option<Duration>,
+    /// When systemd kills it after it has begun to stop it; `None` leaves its own default.
+    pub(super) stop_limit: Option<Duration>,
+    /// What the tree may use.
+    pub(super) limits: Limits,
+}
+
+/// How long systemd has for all of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the child says when the scope is there; anything else is a reason why it is not.
+const DONE: &str = "done";
+/// A longer reason is cut.
+const LONGEST: usize = 2048;
+
+/// Makes the unit, with this process as its first, and waits until it is there. Blocks for at most `PATIENCE`.
+///
+/// # Errors
+/// Why it is not there and what would help, as a sentence.
+pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own_processes: u64) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot ask systemd: {}", in_words(&error));
+    let (answer, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+    let front = getpid();
+    match sys::fork().map_err(failed)? {
+        Fork::Child => {
+            sys::die_with_thread_that_forked();
+            // A front that died before the line above will never make the kernel send that signal.
+            if getppid() == Some(front) {
+                let ours = Arc::new(File::from(ours));
+                answer_panics(ours.clone());
+                let said = call(UnixStream::from(bus), unit, first, own_processes);
+                let text = said.map_or_else(|error| in_one_line(&error), |()| DONE.to_owned());
+                let _ = (&*ours).write_all(text.as_bytes());
+            }
+            sys::exit_now(FAILED)
+        }
+        Fork::Parent(child) => {
+            drop((bus, ours));
+            let said = hear(&answer);
+            // It has nothing more to say, or no more time to say it.
+            sys::signal_child(child, Sig::KILL);
+            sys::reap_at_its_end(child);
+            match said.as_deref() {
+                Some(DONE) => Ok(()),
+                Some("") => Err("the process that asked systemd was killed".into()),
+                Some(why) => Err(format!("systemd makes no scope: {why}")),
+                None => Err(format!("systemd does not answer; {} s were enough", PATIENCE.as_secs())),
+            }
+        }
+    }
+}
+
+/// The library panics where it can't start a thread, for one. That is a reason like others, and neither a mess on the
+/// user's stderr nor a core.
+fn answer_panics(ours: Arc<File>) {
+    let say = move |panic: &PanicHookInfo<'_>| {
+        let text = panic.payload().downcast_ref::<String>().map(String::as_str);
+        let _ = (&*ours)
+            .write_all(text.or_else(|| panic.payload().downcast_ref().copied()).unwrap_or("a panic").as_bytes());
+        sys::exit_now(FAILED)
+    };
+    std::panic::set_hook(Box::new(say));
+}
+
+/// What the child says until it ends; `None` when that takes too long.
+fn hear(answer: &OwnedFd) -> Option<String> {
+    let deadline = sys::now() + PATIENCE;
+    let mut said = vec![];
+    let mut piece = [0; LONGEST];
+    loop {
+        let left = Timespec::try_from(deadline.checked_sub(sys::now())?).expect("seconds");
+        let mut fds = [PollFd::new(answer, PollFlags::IN)];
+        if !matches!(poll(&mut fds, Some(&left)), Ok(1)) {
+            continue;
+        }
+        match rustix::io::read(answer.as_fd(), &mut piece) {
+            Ok(0) | Err(_) => return Some(String::from_utf8_lossy(&said).into_owned()),
+            Ok(length) => said.extend_from_slice(&piece[..length.min(LONGEST - said.len())]),
+        }
+    }
+}
+
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const MANAGER: &str = "/org/freedesktop/systemd1";
+const INTERFACE: &str = "org.freedesktop.systemd1.Manager";
+
+/// Calls StartTransientUnit and waits for the end of its job, org.freedesktop.systemd1(5).
+fn call(bus: UnixStream, unit: &Unit, first: Pid, own_processes: u64) -> zbus::Result<()> {
+    let connection = connection::Builder::async_io_unix_stream(bus).build()?;
+    let ends = MatchRule::builder().msg_type(Type::Signal).path(MANAGER)?.interface(INTERFACE)?.member("JobRemoved")?;
+    // The third argument is the unit's name; what becomes of others would only fill the queue.
+    let ends = ends.arg(2, &*unit.name)?.build();
+    // Before the call, so that its end is not missed; without subscribers systemd tells of none.
+    let mut ends = MessageIterator::for_match_rule(ends, &connection, None)?;
+    connection.call_method(Some(SYSTEMD), MANAGER, Some(INTERFACE), "Subscribe", &())?;
+    let no_others: [(&str, Vec<(&str, Value<'_>)>); 0] = [];
+    let request = (&*unit.name, "fail", unit.properties(first, own_processes), &no_others[..]);
+    connection.call_method(Some(SYSTEMD), MANAGER, Some(INTERFACE), "StartTransientUnit", &request)?;
+    let end = ends.next().ok_or_else(|| zbus::Error::Failure("the bus has closed the connection".into()))??;
+    let (_, _, _, result): (u32, OwnedObjectPath, String, String) = end.body().deserialize()?;
+    match &*result {
+        "done" => Ok(()),
+        result => Err(zbus::Error::Failure(format!("its job ended as '{result}'"))),
+    }
+}
+
+impl Unit {
+    /// The properties of systemd.scope(5) and systemd.resource-control(5) that the unit is made with.
+    fn properties(&self, first: Pid, own_processes: u64) -> Vec<(&'static str, Value<'_>)> {
+        let mut properties = vec![
+            ("Description", Value::from(&*self.description)),
+            ("PIDs", Value::from(vec![first.as_raw_pid().unsigned_abs()])),
+            // The cgroups below are ours to make, and systemd lets them be.
+            ("Delegate", Value::from(true)),
+            // One that failed is forgotten too.
+            ("CollectMode", Value::from("inactive-or-failed")),
+            // We are counted too. Without a word systemd would give the tree a limit that it had not without us.
+            ("TasksMax", Value::from(self.limits.pids.map_or(u64::MAX, |pids| pids.saturating_add(own_processes)))),
+        ];
+        if let Some(bytes) = self.limits.memory {
+            properties.push(("MemoryMax", Value::from(bytes)));
+        }
+        if let Some(percent) = self.limits.cpu {
+            properties.push(("CPUQuotaPerSecUSec", Value::from(u64::from(percent) * 10_000)));
+        }
+        let limits = [("RuntimeMaxUSec", self.run_limit), ("TimeoutStopUSec", self.stop_limit)];
+        for (name, limit) in limits {
+            if let Some(limit) = limit.and_then(|limit| u64::try_from(limit.as_micros()).ok()) {
+                properties.push((name, Value::from(limit)));
+            }
+        }
+        properties
+    }
+}
+
+fn in_one_line(error: &zbus::Error) -> String {
+    match error {
+        zbus::Error::Failure(why) | zbus::Error::MethodError(_, Some(why), _) => why.clone(),
+        zbus::Error::InputOutput(error) => in_words(error),
+        error => error.to_string(),
+    }
+}

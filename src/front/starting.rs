@@ -1,0 +1,124 @@
+//! The start of a run: the first backend of the list that works, and the keeper in it, or the deputy that forks one.
+
+use anyhow::anyhow;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Pid;
+
+use super::relaying::Front;
+use super::terminal::Terminal;
+use super::{Failed, deputy};
+use crate::boundary::{self, Boundary, Net, Refusal};
+use crate::keeper::{self, Setup, Ties};
+use crate::plan::Backend;
+use crate::report::{BackendReport, RefusedBackend};
+use crate::signals::Sig;
+use crate::sys::{self, Fork};
+use crate::wire::{FrontEnd, ToKeeper, is_hung_up};
+
+/// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
+/// having started anything, and the next backend gets a new one.
+pub(super) fn start(
+    mut setup: Setup,
+    backends: &[Backend],
+    socket: FrontEnd,
+    terminal: Option<Terminal>,
+    needs_deputy: bool,
+) -> Result<Front, Failed> {
+    let mut refusals = vec![];
+    for backend in boundary::in_order(backends) {
+        let net = match boundary::find(backend, &setup.plan, &setup.command) {
+            Ok(net) => net,
+            Err(why) => {
+                refuse(&mut setup, &mut refusals, Refusal { backend, why });
+                continue;
+            }
+        };
+        setup.report.backend =
+            BackendReport { name: net.name(), degraded: None, refused: refusals.iter().map(refused).collect() };
+        let child = match sys::fork() {
+            Ok(Fork::Child) => {
+                drop((socket, terminal));
+                keeper::settle_in(setup.plan.session);
+                sys::exit_now(live(setup, net, needs_deputy))
+            }
+            Ok(Fork::Parent(child)) => child,
+            Err(error) => {
+                if let Net::Ready(boundary) = net {
+                    // Nothing half-done stays; an error here is the next run's to mend.
+                    let _ = boundary.remove();
+                }
+                return Err(anyhow!(error).context("cannot fork").into());
+            }
+        };
+        let ours = if needs_deputy { 2 } else { 1 };
+        match settle(net, child, ours, &socket) {
+            Ok(boundary) => return Ok(Front::new(child, needs_deputy, socket, terminal, setup, boundary)),
+            // Where systemd finds no process there can be no scope, and that is not systemd's doing.
+            Err(_) if sys::has_ended(child) => {
+                sys::reap_at_its_end(child);
+                return Err(anyhow!("the process that was to watch the command was killed").into());
+            }
+            Err(why) => {
+                sys::signal_child(child, Sig::KILL);
+                sys::reap_at_its_end(child);
+                refuse(&mut setup, &mut refusals, Refusal { backend, why });
+            }
+        }
+    }
+    let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+    Err(Failed::Unavailable(format!("no backend works here: {}", reasons.join("; "))))
+}
+
+fn refuse(setup: &mut Setup, refusals: &mut Vec<Refusal>, refusal: Refusal) {
+    setup.voice.step(format_args!("no backend {refusal}"));
+    refusals.push(refusal);
+}
+
+fn refused(refusal: &Refusal) -> RefusedBackend {
+    RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.clone() }
+}
+
+/// Makes what is to be made around the child, and tells it.
+fn settle(net: Net, child: Pid, ours: u64, socket: &FrontEnd) -> Result<Box<dyn Boundary>, String> {
+    match net {
+        Net::Ready(boundary) => Ok(boundary),
+        Net::Scope(offer) => {
+            let boundary = offer.around(child, ours)?;
+            socket.send(ToKeeper::Admitted);
+            Ok(boundary)
+        }
+    }
+}
+
+/// The child; gives the status to end with.
+fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
+    let boundary = match net {
+        Net::Ready(boundary) => Ok(boundary),
+        Net::Scope(_) if !is_admitted(&setup.ties) => return deputy::EMPTIED,
+        Net::Scope(offer) => offer.inside(),
+    };
+    match boundary {
+        Ok(boundary) if needs_deputy => deputy::run(setup, boundary),
+        Ok(boundary) => keeper::run(setup, boundary),
+        Err(why) => {
+            setup.voice.error(format_args!("cannot start the command: {why}"));
+            setup.voice.finish();
+            deputy::EMPTIED
+        }
+    }
+}
+
+/// Blocks until the front says that the scope is there; false if the front is dead.
+fn is_admitted(ties: &Ties) -> bool {
+    loop {
+        let mut fds = [PollFd::new(&ties.socket, PollFlags::IN), PollFd::new(&ties.front, PollFlags::IN)];
+        let _ = poll(&mut fds, None);
+        let is_alone = !fds[1].revents().is_empty() || is_hung_up(fds[0].revents());
+        if ties.socket.receive() == Some(ToKeeper::Admitted) {
+            return true;
+        }
+        if is_alone {
+            return false;
+        }
+    }
+}
