@@ -14,7 +14,7 @@ complete -c treekill-run -l drain-limit -d 'Longest wait for emptiness after SIG
 complete -c treekill-run -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -r -f -a "auto\t'The first of cgroup and subreaper that works'
 cgroup\t'A cgroup v2 leaf of our own'
 systemd\t'A transient systemd scope; not in this release'
-pidns\t'A PID namespace; not in this release'
+pidns\t'A PID namespace of the command\'s own; never taken by auto'
 subreaper\t'Ancestry alone'"
 complete -c treekill-run -l report -d 'Write a JSON report of the run to this file' -r -F
 complete -c treekill-run -l report-fd -d 'Write a JSON report of the run to this open descriptor' -r

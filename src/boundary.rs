@@ -1,6 +1,7 @@
 //! What holds the tree besides ancestry, and the choice of it. The front makes the boundary, front and keeper share it.
 
 mod cgroup;
+mod pidns;
 
 use std::fmt;
 use std::io;
@@ -10,8 +11,10 @@ use rustix::process::Pid;
 
 use cgroup::Leaf;
 pub use cgroup::{Ownerless, acknowledge, remove_ownerless};
+use pidns::Pidns;
+pub use pidns::{Namespace, show_own_namespace};
 
-use crate::plan::Backend;
+use crate::plan::{Backend, Policy};
 use crate::tree::procfs;
 
 /// Whether anything lives in a boundary.
@@ -27,6 +30,19 @@ pub enum Occupancy {
 pub trait Boundary {
     /// What it is, for messages and the report.
     fn name(&self) -> String;
+
+    /// Makes what only the parent of the command can make. The keeper calls it once, before the birth.
+    ///
+    /// # Errors
+    /// What the kernel refuses, though it could be had a moment ago.
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The PID namespace that the command is born in, once it is made.
+    fn namespace(&self) -> Option<&Namespace> {
+        None
+    }
 
     /// The cgroup in which the command is born.
     fn birthplace(&self) -> Option<BorrowedFd<'_>>;
@@ -129,10 +145,10 @@ pub struct Choice {
 ///
 /// # Errors
 /// Why each of them can't.
-pub fn choose(backends: &[Backend], is_guarded: bool) -> Result<Choice, Vec<Refusal>> {
+pub fn choose(backends: &[Backend], policy: &Policy) -> Result<Choice, Vec<Refusal>> {
     let mut refusals = vec![];
     for backend in backends.iter().flat_map(|backend| expand(*backend)) {
-        match make(*backend, is_guarded) {
+        match make(*backend, policy) {
             Ok(boundary) => return Ok(Choice { boundary, refusals }),
             Err(why) => refusals.push(Refusal { backend: *backend, why }),
         }
@@ -150,14 +166,15 @@ fn expand(backend: Backend) -> &'static [Backend] {
     }
 }
 
-fn make(backend: Backend, is_guarded: bool) -> Result<Box<dyn Boundary>, String> {
+fn make(backend: Backend, policy: &Policy) -> Result<Box<dyn Boundary>, String> {
     match backend {
-        Backend::Cgroup => Ok(Box::new(Leaf::make(is_guarded)?)),
+        Backend::Cgroup => Ok(Box::new(Leaf::make(policy.guard)?)),
         Backend::Subreaper => {
             procfs::check_trustworthy()?;
             Ok(Box::new(Nothing))
         }
-        Backend::Systemd | Backend::Pidns => Err("this release does not have it".into()),
+        Backend::Pidns => Ok(Box::new(Pidns::make(policy)?)),
+        Backend::Systemd => Err("this release does not have it".into()),
         Backend::Auto => unreachable!("expanded before"),
     }
 }

@@ -128,7 +128,7 @@ fn set_up(
         return Err(Failed::Unavailable(why.into()));
     }
     let mut voice = Voice::new(plan.verbosity);
-    let Choice { boundary, refusals } = boundary::choose(&options.backend, plan.policy.guard).map_err(unavailable)?;
+    let Choice { boundary, refusals } = boundary::choose(&options.backend, &plan.policy).map_err(unavailable)?;
     for refusal in &refusals {
         voice.step(format_args!("no backend {refusal}"));
     }

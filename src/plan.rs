@@ -19,7 +19,7 @@ pub enum Backend {
     Cgroup,
     /// A transient systemd scope; not in this release.
     Systemd,
-    /// A PID namespace; not in this release.
+    /// A PID namespace of the command's own; never taken by auto.
     Pidns,
     /// Ancestry alone.
     Subreaper,

@@ -51,7 +51,7 @@ pub struct Report {
 /// What held the tree, and what did not.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackendReport {
-    /// `cgroup PATH` or `subreaper`.
+    /// `cgroup PATH`, `pidns`, `pidns with a user namespace` or `subreaper`.
     pub name: String,
     /// The backends that were preferred to it, each with the reason why it could not be had.
     pub refused: Vec<RefusedBackend>,
