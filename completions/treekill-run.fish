@@ -16,7 +16,7 @@ complete -c treekill-run -l idle-timeout -d 'Stop the tree when nothing in it ha
 complete -c treekill-run -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -r -f -a "auto\t'The first of cgroup, systemd and subreaper that works'
 cgroup\t'A cgroup v2 leaf of our own'
 systemd\t'A transient systemd scope around the keeper, and a leaf in it'
-pidns\t'A PID namespace; not in this release'
+pidns\t'A PID namespace of the command\'s own; never taken by auto'
 subreaper\t'Ancestry alone'"
 complete -c treekill-run -l memory-max -d 'Most memory for the whole tree: 512M, 2G, or a share of the machine\'s, 50%' -r
 complete -c treekill-run -l pids-max -d 'Most processes and threads in the whole tree at once' -r

@@ -1,6 +1,7 @@
 //! What holds the tree besides ancestry, and the choice of it. The front makes the boundary, front and keeper share it.
 
 mod cgroup;
+mod pidns;
 mod systemd;
 
 use std::ffi::OsString;
@@ -12,6 +13,8 @@ use rustix::process::Pid;
 
 use cgroup::Leaf;
 pub use cgroup::{Hits, Ownerless, acknowledge, remove_ownerless};
+use pidns::Pidns;
+pub use pidns::{Namespace, show_own_namespace};
 pub use systemd::Offer;
 
 use crate::plan::{Backend, Plan};
@@ -30,6 +33,19 @@ pub enum Occupancy {
 pub trait Boundary {
     /// What it is, for messages and the report.
     fn name(&self) -> String;
+
+    /// Makes what only the parent of the command can make. The keeper calls it once, before the birth.
+    ///
+    /// # Errors
+    /// What the kernel refuses, though it could be had a moment ago.
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The PID namespace that the command is born in, once it is made.
+    fn namespace(&self) -> Option<&Namespace> {
+        None
+    }
 
     /// The cgroup in which the command is born.
     fn birthplace(&self) -> Option<BorrowedFd<'_>>;
@@ -174,7 +190,8 @@ pub fn find(backend: Backend, plan: &Plan, command: &[OsString]) -> Result<Net, 
             procfs::check_trustworthy()?;
             Ok(Net::Ready(Box::new(Nothing)))
         }
-        Backend::Pidns => Err("this release does not have it".into()),
+        Backend::Pidns if !plan.limits.is_none() => Err("a PID namespace can't limit a tree".into()),
+        Backend::Pidns => Ok(Net::Ready(Box::new(Pidns::make(&plan.policy)?))),
         Backend::Auto => unreachable!("expanded before"),
     }
 }

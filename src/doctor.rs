@@ -197,6 +197,16 @@ fn guarantees(takes: Option<&str>) -> (&'static [&'static str], &'static [&'stat
             ],
             &[SERVICES],
         ),
+        Some("systemd") => (
+            &[
+                "every process that the command starts, whatever its session, group, parent or user",
+                "kill -9 of treekill-run ends the tree",
+            ],
+            &[
+                "kill -9 of both processes of treekill-run at once, until systemd's limit of time for the run, if it has one",
+                SERVICES,
+            ],
+        ),
         Some(_) => (
             &[
                 "every process that the command starts, whatever its session, group, parent or user",

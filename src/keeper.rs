@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, getpid, setpgid, setsid};
 
-use crate::boundary::{self, Boundary, Occupancy};
+use crate::boundary::{self, Boundary, Namespace, Occupancy};
 use crate::outcome::Failure;
 use crate::plan::{Plan, Session};
 use crate::report::{Report, Target};
@@ -75,11 +75,16 @@ pub fn settle_in(session: Session) {
 }
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
-pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
+pub fn run(setup: Setup, mut boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
     // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
     while sys::read_signal(ties.signals.as_fd()).is_some() {}
     let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
+    if ties.deputy.is_some() {
+        // A deputy that dies before this leaves nothing to be swept.
+        let _ = ties.socket.send(ToFront::Begun);
+    }
+    let begun = boundary.begin();
     let birth = Birth {
         inherited,
         join_group: group.filter(|_| plan.session == Session::Callers),
@@ -87,11 +92,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         no_new_privs: plan.no_new_privs,
         boundary: &*boundary,
     };
-    if ties.deputy.is_some() {
-        // A deputy that dies before this leaves nothing to be swept.
-        let _ = ties.socket.send(ToFront::Begun);
-    }
-    let born = spawn::spawn(&mut program, &birth);
+    let born = begun.and_then(|()| spawn::spawn(&mut program, &birth));
     let start = sys::now();
     let mut keeper = Keeper {
         supervisor: Supervisor::new(plan.policy.clone(), start),
@@ -313,6 +314,10 @@ impl Keeper<'_> {
                 self.voice.error(format_args!("cannot move {name} into its cgroup: {}", cause(errno)));
                 Failure::Internal
             }
+            Trouble::Namespace(errno) => {
+                self.voice.error(format_args!("cannot mount /proc for {name}: {}", cause(errno)));
+                Failure::Internal
+            }
             Trouble::Session(errno) => {
                 self.voice.error(format_args!("cannot place {name} in its session: {}", cause(errno)));
                 Failure::Internal
@@ -358,6 +363,8 @@ impl Keeper<'_> {
         for _ in 0..REAP_AT_MOST {
             match sys::reap() {
                 Reaped::Nothing if self.tree.is_spared_alone() => return self.look_at_boundary(),
+                // Init may be the last of them, and is reaped next then.
+                Reaped::Nothing if self.is_namespace_over() => {}
                 Reaped::Nothing => return,
                 Reaped::NoChildren => return self.look_at_boundary(),
                 news => self.take_reaped(news),
@@ -370,7 +377,13 @@ impl Keeper<'_> {
         self.must_reap = true;
     }
 
+    /// Whether nothing is left in the namespace of a command that has ended.
+    fn is_namespace_over(&self) -> bool {
+        self.command.is_none() && self.boundary.namespace().is_some_and(Namespace::is_over)
+    }
+
     fn take_reaped(&mut self, reaped: Reaped) {
+        let is_init = |pid: Pid| self.boundary.namespace().map(Namespace::init) == Some(pid);
         let is_command = |pid: Pid| self.command.as_ref().is_some_and(|command| command.pid == pid);
         match reaped {
             Reaped::Ended(pid, end) if is_command(pid) => {
@@ -386,6 +399,8 @@ impl Keeper<'_> {
                 }
                 self.handle(Event::CommandContinued);
             }
+            // Nobody else continues it, and orphans wait for it to reap them.
+            Reaped::Stopped(pid, _) if is_init(pid) => sys::signal_child(pid, Sig::CONT),
             _ => {}
         }
     }

@@ -20,7 +20,7 @@ pub enum Backend {
     Cgroup,
     /// A transient systemd scope around the keeper, and a leaf in it.
     Systemd,
-    /// A PID namespace; not in this release.
+    /// A PID namespace of the command's own; never taken by auto.
     Pidns,
     /// Ancestry alone.
     Subreaper,

@@ -56,7 +56,7 @@ pub struct Report {
 /// What held the tree, and what did not.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BackendReport {
-    /// `cgroup PATH`, `systemd scope UNIT` or `subreaper`.
+    /// `cgroup PATH`, `systemd scope UNIT`, `pidns`, `pidns with a user namespace` or `subreaper`.
     pub name: String,
     /// What of the guarantee is missing here; null if nothing is.
     pub degraded: Option<&'static str>,

@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::libc;
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open, setpgid, setsid};
 
-use crate::boundary::Boundary;
+use crate::boundary::{self, Boundary, Namespace};
 use crate::signals::Sig;
 use crate::sys::{self, Disposition, Fork, Inherited};
 
@@ -120,6 +121,8 @@ pub struct Command {
 pub enum Trouble {
     /// Enter its cgroup, with this errno.
     Cgroup(i32),
+    /// Show its own namespace in /proc, with this errno.
+    Namespace(i32),
     /// Take its place in the session, with this errno.
     Session(i32),
     /// Become the program, with this errno.
@@ -137,6 +140,18 @@ pub enum News {
     Pending,
 }
 
+/// How the child comes to be where it belongs.
+#[derive(Clone, Copy)]
+enum Entry<'a> {
+    /// It is born there.
+    Born,
+    /// It moves itself into a cgroup by this file.
+    Cgroup(BorrowedFd<'a>),
+    /// It is born in this PID namespace and lacks a /proc that shows it. By this pipe it is let in: when it was put into
+    /// its process group, which has no number in there.
+    Namespace(&'a Namespace, BorrowedFd<'a>),
+}
+
 /// Starts the program.
 ///
 /// # Errors
@@ -144,44 +159,79 @@ pub enum News {
 pub fn spawn(program: &mut Program, birth: &Birth<'_>) -> io::Result<Command> {
     let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let keeper = getpid();
+    if let Some(namespace) = birth.boundary.namespace() {
+        return fork_inside(program, birth, namespace, errors.as_fd(), news);
+    }
     if let Some(cgroup) = birth.boundary.birthplace() {
         match sys::clone_into_cgroup(cgroup) {
-            Ok(Fork::Child) => child(program, birth, keeper, None, errors.as_fd()),
+            Ok(Fork::Child) => child(program, birth, keeper, Entry::Born, errors.as_fd()),
             Ok(Fork::Parent((pid, pidfd))) => return Ok(Command { pid, pidfd, news }),
             // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
                 let procs = birth.boundary.entrance()?;
-                return fork_child(program, birth, keeper, Some(procs.as_fd()), errors.as_fd(), news);
+                return fork_child(program, birth, Entry::Cgroup(procs.as_fd()), errors.as_fd(), news);
             }
             Err(error) => return Err(error),
         }
     }
-    fork_child(program, birth, keeper, None, errors.as_fd(), news)
+    fork_child(program, birth, Entry::Born, errors.as_fd(), news)
 }
 
 fn fork_child(
     program: &mut Program,
     birth: &Birth<'_>,
-    keeper: Pid,
-    procs: Option<BorrowedFd<'_>>,
+    entry: Entry<'_>,
     errors: BorrowedFd<'_>,
     news: OwnedFd,
 ) -> io::Result<Command> {
+    let keeper = getpid();
     match sys::fork()? {
-        Fork::Child => child(program, birth, keeper, procs, errors),
+        Fork::Child => child(program, birth, keeper, entry, errors),
         // Our unreaped child: the pid is still its own.
         Fork::Parent(pid) => Ok(Command { pid, pidfd: pidfd_open(pid, PidfdFlags::empty())?, news }),
     }
 }
 
-/// The child, between fork and exec: system calls only.
-fn child(
+/// Forks the child in a PID namespace, and puts it into its process group from out here.
+fn fork_inside(
     program: &mut Program,
     birth: &Birth<'_>,
-    keeper: Pid,
-    procs: Option<BorrowedFd<'_>>,
+    namespace: &Namespace,
     errors: BorrowedFd<'_>,
-) -> ! {
+    news: OwnedFd,
+) -> io::Result<Command> {
+    let (gate, opening) = pipe_with(PipeFlags::CLOEXEC)?;
+    let keeper = getpid();
+    match sys::fork()? {
+        Fork::Child => {
+            // So that it is at its end when the keeper has closed it without a word.
+            drop(opening);
+            child(program, birth, keeper, Entry::Namespace(namespace, gate.as_fd()), errors)
+        }
+        Fork::Parent(pid) => {
+            let command = Command { pid, pidfd: pidfd_open(pid, PidfdFlags::empty())?, news };
+            let placed = birth.join_group.map_or(Ok(()), |group| setpgid(Some(pid), Some(group)));
+            // An empty pipe takes this without blocking; a child that was killed does not read it.
+            let _ = rustix::io::write(&opening, &placed.map_or_else(Errno::raw_os_error, |()| 0).to_ne_bytes());
+            Ok(command)
+        }
+    }
+}
+
+/// Waits until the keeper has put this process into its group, and has all that it needs to end it.
+fn wait_for_placement(gate: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut errno = [0; 4];
+    if rustix::io::read(gate, &mut errno)? == 0 {
+        return Err(Errno::PIPE);
+    }
+    match i32::from_ne_bytes(errno) {
+        0 => Ok(()),
+        errno => Err(Errno::from_raw_os_error(errno)),
+    }
+}
+
+/// The child, between fork and exec: system calls only.
+fn child(program: &mut Program, birth: &Birth<'_>, keeper: Pid, entry: Entry<'_>, errors: BorrowedFd<'_>) -> ! {
     let fail = |trouble: Trouble| -> ! {
         // The pipe is empty and holds more than this; if the keeper is gone nobody wants to know.
         let _ = rustix::io::write(errors, &trouble.encode());
@@ -190,19 +240,37 @@ fn child(
     if birth.dies_with_keeper {
         sys::die_with_thread_that_forked();
         // A keeper that died before the line above will never make the kernel send that signal.
-        if getppid() != Some(keeper) {
+        let is_orphan = match entry {
+            // The parent is outside and has no number.
+            Entry::Namespace(namespace, _) => namespace.has_lost_keeper(),
+            Entry::Born | Entry::Cgroup(_) => getppid() != Some(keeper),
+        };
+        if is_orphan {
             sys::exit_now(crate::outcome::FAILED);
         }
     }
-    if let Some(procs) = procs
-        && let Err(errno) = rustix::io::write(procs, b"0")
-    {
-        fail(Trouble::Cgroup(errno.raw_os_error()));
+    match entry {
+        Entry::Born => {}
+        Entry::Cgroup(procs) => {
+            if let Err(errno) = rustix::io::write(procs, b"0") {
+                fail(Trouble::Cgroup(errno.raw_os_error()));
+            }
+        }
+        Entry::Namespace(..) => {
+            if let Err(errno) = boundary::show_own_namespace() {
+                fail(Trouble::Namespace(errno.raw_os_error()));
+            }
+        }
     }
-    let placed = match birth.join_group {
-        Some(group) => setpgid(None, Some(group)),
-        None => setsid().map(drop),
+    let is_let_in = match entry {
+        Entry::Namespace(_, gate) => wait_for_placement(gate),
+        Entry::Born | Entry::Cgroup(_) => Ok(()),
     };
+    let placed = is_let_in.and_then(|()| match (birth.join_group, entry) {
+        (Some(_), Entry::Namespace(..)) => Ok(()),
+        (Some(group), _) => setpgid(None, Some(group)),
+        (None, _) => setsid().map(drop),
+    });
     if let Err(errno) = placed {
         fail(Trouble::Session(errno.raw_os_error()));
     }
@@ -243,6 +311,7 @@ impl Trouble {
     fn encode(self) -> [u8; Trouble::FRAME] {
         let (kind, errno) = match self {
             Trouble::Cgroup(errno) => (b'c', errno),
+            Trouble::Namespace(errno) => (b'n', errno),
             Trouble::Session(errno) => (b's', errno),
             Trouble::Exec(errno) => (b'x', errno),
         };
@@ -254,6 +323,7 @@ impl Trouble {
         let errno = i32::from_ne_bytes([a, b, c, d]);
         match kind {
             b'c' => Some(Trouble::Cgroup(errno)),
+            b'n' => Some(Trouble::Namespace(errno)),
             b's' => Some(Trouble::Session(errno)),
             b'x' => Some(Trouble::Exec(errno)),
             _ => None,
@@ -276,7 +346,7 @@ mod tests {
 
     #[test]
     fn trouble_is_told_as_it_was() {
-        for trouble in [Trouble::Cgroup(1), Trouble::Session(-1), Trouble::Exec(i32::MAX)] {
+        for trouble in [Trouble::Cgroup(1), Trouble::Namespace(2), Trouble::Session(-1), Trouble::Exec(i32::MAX)] {
             assert_eq!(Trouble::decode(trouble.encode()), Some(trouble));
         }
     }

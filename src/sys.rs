@@ -5,11 +5,13 @@
 
 mod inherited;
 mod locale;
+mod namespace;
 mod process;
 mod signal;
 
 pub use inherited::{Inherited, inherited};
 pub use locale::radix;
+pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{
     Fork, Reaped, clone_into_cgroup, close_standard_stream, die_with_thread_that_forked, duplicate, exec, exit_now,
     fork, has_children, has_ended, now, peer, reap, reap_at_its_end, reap_only, send_signal, signal_child,

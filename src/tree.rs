@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 pub use activity::Activity;
 pub use drain::Drained;
 
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, Namespace};
 use crate::signals::Sig;
 use crate::sys;
 
@@ -113,6 +113,8 @@ impl<'a> Tree<'a> {
     /// has been found by then: a storm of sessions leaves us little of the CPUs, and the rest is SIGKILL's to find.
     pub fn list(&self, until: Option<Duration>) -> Vec<Process> {
         let members = self.members();
+        // It is ours and no part of the tree: whoever signals or names the tree does not mean it.
+        let init = self.boundary.namespace().map(Namespace::init);
         let mut processes = vec![];
         for pid in members.iter().copied().filter_map(Pid::from_raw).take_while(|_| !is_late(until)) {
             if self.is_spared(pid) {
@@ -129,7 +131,8 @@ impl<'a> Tree<'a> {
             }
         }
         if self.sees_ancestry {
-            let outside = self.descendants(until).into_iter().filter(|pid| !members.contains(&pid.as_raw_pid()));
+            let is_outside = |pid: &Pid| !members.contains(&pid.as_raw_pid()) && Some(*pid) != init;
+            let outside = self.descendants(until).into_iter().filter(is_outside);
             for pid in outside.take_while(|_| !is_late(until)) {
                 // Hidden or gone.
                 let Some(stat) = procfs::stat(pid) else { continue };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::needs::{self, is_root};
 use common::running::is_dead;
-use common::{BOUND, Backend, Run, both_backends, fixture};
+use common::{BOUND, Backend, Run, all_backends, fixture};
 use rustix::process::{Signal, pidfd_send_signal};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -18,7 +18,7 @@ fn from_a_shell_with_jobs(backend: Backend, options: &str, command: &str) -> Run
     run.gated().may_leave().fixture(command)
 }
 
-both_backends! {
+all_backends! {
     jobs_that_an_exec_handed_down_are_not_touched
     a_job_that_ends_meanwhile_is_not_taken_for_the_command
     the_wrappers_death_ends_its_tree_and_no_inherited_job

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::running::is_dead;
-use common::{BOUND, Backend, Nest, Run, both_backends, needs};
+use common::{BOUND, Backend, Nest, Run, all_backends, needs};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -77,7 +77,7 @@ fn expect_all(running: &mut common::Running, escape: &Escape) -> std::os::fd::Ow
     member
 }
 
-both_backends! {
+all_backends! {
     a_member_with_a_session_of_its_own_dies
     a_member_with_a_group_of_its_own_dies
     a_daemon_dies

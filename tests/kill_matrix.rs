@@ -12,7 +12,7 @@ mod tracer;
 
 use std::time::{Duration, Instant};
 
-use common::{BOUND, Backend, Ended, Run, Running, both_backends, kin, needs, running};
+use common::{BOUND, Backend, Ended, Run, Running, all_backends, both_backends, kin, needs, running};
 use rustix::process::{Signal, pidfd_send_signal};
 use target::{DEPUTY, FRONT, Generation, Scenario, Setting, next_run};
 
@@ -32,14 +32,18 @@ const COMMAND: Generation = 2;
 
 const DEPUTYS_KEEPER: Generation = 2;
 
-both_backends! {
+all_backends! {
     sigkill_at_a_system_call_of_front_or_keeper_leaves_nothing
     sigkill_while_the_command_is_between_clone_and_exec_leaves_nothing
     sigkill_of_a_deputy_or_around_one_leaves_nothing_and_spares_inherited_children
     sigkill_at_any_microsecond_leaves_nothing
     sigkill_while_running_or_in_the_grace_is_told_to_the_caller
-    without_a_guard_the_command_outlives_a_killed_front
     a_front_that_is_pid_1_survives_the_death_of_its_deputy
+}
+
+// Nothing outlives a PID namespace.
+both_backends! {
+    without_a_guard_the_command_outlives_a_killed_front
 }
 
 fn sigkill_at_a_system_call_of_front_or_keeper_leaves_nothing(backend: Backend) {

@@ -5,12 +5,12 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::running::is_dead;
-use common::{BOUND, Backend, Run, both_backends, cgroups};
+use common::{BOUND, Backend, Run, all_backends, both_backends, cgroups};
 use rustix::process::{Signal, pidfd_send_signal};
 
 const LONG: Duration = Duration::from_secs(20);
 
-both_backends! {
+all_backends! {
     a_daemon_left_by_a_success_is_193_and_in_the_report
     one_line_names_what_was_left
     quiet_means_quiet
@@ -28,10 +28,14 @@ both_backends! {
     wait_is_bounded_by_the_timeout
     a_request_ends_the_wait_and_keeps_the_status
     a_request_during_the_grace_ends_leftovers_at_once
+    thousands_of_words_do_not_hide_a_leftover
+}
+
+// What is left in a PID namespace dies with it.
+both_backends! {
     leave_leaves_them_where_the_caller_is
     leave_keeps_a_failure
     leave_is_no_exception_before_the_commands_end
-    thousands_of_words_do_not_hide_a_leftover
 }
 
 /// mozilla/sccache#2145, gradle/gradle#25538: a build step left a daemon, and the job hung on it.

@@ -2,14 +2,17 @@
 
 mod common;
 
-use common::{Backend, Ended, Run, Scratch, both_backends};
+use common::{Backend, Ended, Run, Scratch, all_backends, both_backends};
 use rustix::process::Signal;
 use serde_json::Value;
 
-both_backends! {
+all_backends! {
     a_report_says_what_ran_and_how_it_ended
-    each_outcome_has_its_name
     a_stop_is_told_step_by_step
+}
+
+both_backends! {
+    each_outcome_has_its_name
     a_report_is_not_the_commands_to_see
     an_old_report_is_replaced_as_a_whole
     a_report_keeps_its_place_and_its_mode

@@ -10,7 +10,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Backend, Nest, Run, Scratch, USER, both_backends, fixture, needs, sys};
+use common::{Backend, Nest, Run, Scratch, USER, all_backends, both_backends, fixture, needs, sys};
 use nix::libc;
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
@@ -21,14 +21,17 @@ fn limit(resource: Resource, number: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-both_backends! {
+all_backends! {
     with_hardly_any_descriptors_a_run_ends_in_time_or_starts_nothing
+    what_cannot_be_left_running_by_pid_1_is_195_and_starts_nothing
+}
+
+both_backends! {
     with_hardly_any_descriptors_stubborn_members_end_too
     a_limit_of_file_size_does_not_reach_the_command_as_a_signal
     a_pipe_that_another_writer_fills_does_not_hold_up_the_deadline
     a_pipe_that_is_full_does_not_hold_up_the_deadline
     every_generation_of_a_long_line_gets_the_first_signal
-    what_cannot_be_left_running_by_pid_1_is_195_and_starts_nothing
 }
 
 /// Refused with nothing started, or over in time with nothing alive: never something that is left.

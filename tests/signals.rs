@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::running::is_dead;
-use common::{BOUND, Backend, Run, Running, both_backends, sys};
+use common::{BOUND, Backend, Run, Running, all_backends, both_backends, kin, sys};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -19,7 +19,7 @@ fn listener(backend: Backend, options: &str, rest: &str) -> Running {
     Run::new(backend).options(options).gated().fixture(&format!("{LISTENER} {rest}")).spawn()
 }
 
-both_backends! {
+all_backends! {
     signals_at_the_very_end_do_not_cost_the_status
     a_stopped_wrapper_ends_when_it_is_continued
     a_stopped_wrapper_does_not_stop_the_clock
@@ -36,13 +36,17 @@ both_backends! {
     a_relayed_request_replaces_the_signal_of_the_first_stage
     a_relayed_request_arms_the_grace
     a_request_continues_stopped_members
-    a_request_to_the_keeper_counts_as_relayed
-    another_signal_to_the_keeper_comes_back_to_the_command
-    a_stopped_keeper_is_continued
     what_the_caller_ignores_is_neither_relayed_nor_a_stop
     a_signal_at_any_early_moment_leaves_nothing
     a_burst_of_signals_ends_once_and_cleanly
     a_port_is_free_the_moment_the_wrapper_returns
+}
+
+// In a PID namespace the keeper has no number.
+both_backends! {
+    a_request_to_the_keeper_counts_as_relayed
+    another_signal_to_the_keeper_comes_back_to_the_command
+    a_stopped_keeper_is_continued
 }
 
 /// uutils/coreutils#10238, nrwl/nx#18255: INT reached the command as TERM, or not at all.
@@ -237,11 +241,12 @@ fn a_signal_to_the_wrappers_group_arrives_once(backend: Backend) {
 /// In the foreground the command belongs to the caller's group, and shells stop and continue it with the group.
 fn in_the_foreground_the_command_stays_in_the_callers_group(backend: Backend) {
     let group_of = |options: &str| {
-        let mut running = Run::new(backend).options(options).gated().fixture("state read").spawn();
-        let state: serde_json::Value = serde_json::from_str(&running.expect("state")).expect("JSON");
+        let mut running = Run::new(backend).options(options).gated().fixture("say ready read").spawn();
+        let command = running.expect("ready").parse().expect("a PID");
+        let (group, session) = kin::group_and_session(command).expect("it reads");
         running.open_gate();
         running.wait().exited(0);
-        (state["group"] == running.pid(), state["session"] == running.pid())
+        (group == running.pid(), session == running.pid())
     };
     assert_eq!(group_of("--foreground"), (true, true));
     assert_eq!(group_of("--new-session"), (false, false));

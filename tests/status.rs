@@ -6,10 +6,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use common::{Backend, Run, Scratch, both_backends, fixture};
+use common::{Backend, Run, Scratch, all_backends, fixture};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
-both_backends! {
+all_backends! {
     a_status_passes_through
     a_death_by_signal_is_died_again
     the_wrapper_dumps_no_core_of_its_own

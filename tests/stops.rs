@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::kin::state_and_parent;
 use common::running::{is_dead, open_process, state_of};
-use common::{BOUND, Backend, Ended, Run, Running, both_backends, sys};
+use common::{BOUND, Backend, Ended, Run, Running, all_backends, both_backends, sys};
 use rustix::process::{Signal, pidfd_send_signal};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -15,20 +15,23 @@ const LONG: Duration = Duration::from_secs(20);
 /// A pause that must not count.
 const PAUSE: Duration = Duration::from_millis(1500);
 
-both_backends! {
+all_backends! {
     a_front_that_followed_its_command_goes_on_with_it
-    a_front_follows_its_command_again_and_again
     a_front_that_is_stopped_ends_when_its_keeper_is_killed
     a_front_that_is_stopped_ends_when_its_command_is_killed
     a_front_with_children_follows_its_command_too
+    in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs
+    a_stop_of_our_own_brings_no_hang_up_to_leftovers
+}
+
+both_backends! {
+    a_front_follows_its_command_again_and_again
     a_front_with_children_ends_when_its_keeper_is_killed
     without_a_caller_in_its_session_a_front_follows_too
     stops_that_a_front_without_cpu_never_saw_are_none
     a_front_without_cpu_ends_as_a_command_that_was_killed_while_stopped
     a_front_whose_caller_ignores_the_stop_follows_all_the_same
-    in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs
     waiting_for_leftovers_does_not_count_the_pause
-    a_stop_of_our_own_brings_no_hang_up_to_leftovers
     a_first_request_in_a_stop_by_the_clock_leaves_its_grace_and_a_second_does_not
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Backend, Ended, Run, Running, both_backends, fixture, kin, needs, running, unique};
+use common::{Backend, Ended, Run, Running, all_backends, both_backends, fixture, kin, needs, running, unique};
 use rustix::process::{Resource, Rlimit, Signal, pidfd_send_signal, setrlimit};
 
 /// More than the processes of a storm at any time, and far less than a machine can bear.
@@ -122,10 +122,13 @@ fn begins(run: &mut Running, fence: &Fence) {
     assert!(fence.holds(), "the storm is not in its cgroup");
 }
 
-both_backends! {
+all_backends! {
     a_fork_storm_is_ended_at_the_time_limit
-    a_fork_storm_is_ended_by_a_signal_to_the_front
     a_fork_storm_does_not_outlive_its_front
+}
+
+both_backends! {
+    a_fork_storm_is_ended_by_a_signal_to_the_front
 }
 
 fn a_fork_storm_is_ended_at_the_time_limit(backend: Backend) {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use common::kin::state_and_parent;
 use common::running::open_process;
-use common::{Backend, Run, Scratch, USER, both_backends, needs};
+use common::{Backend, Run, Scratch, USER, all_backends, both_backends, needs};
 use rustix::process::{Signal, pidfd_send_signal};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
@@ -19,8 +19,12 @@ use serde_json::Value;
 /// More than any report, so that what stays of it is seen.
 const LONG_AGO: &[u8] = &[b'x'; 100_000];
 
-both_backends! {
+all_backends! {
     a_replaced_file_keeps_its_mode_and_owner
+    a_pipe_by_name_gets_the_report
+}
+
+both_backends! {
     a_file_that_is_a_mount_point_is_written_in_place
     a_file_in_a_folder_that_may_not_be_written_is_written_in_place
     a_symbolic_link_stays_and_its_target_is_replaced
@@ -29,7 +33,6 @@ both_backends! {
     a_number_that_is_not_open_is_refused
     with_a_terminal_a_number_that_is_not_open_is_refused_too
     a_stream_by_name_is_written_where_the_caller_was
-    a_pipe_by_name_gets_the_report
     a_pipe_that_nobody_reads_fails_a_success
     a_socket_by_name_gets_the_report
     a_refusal_leaves_no_temporary_file

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::running::is_dead;
-use common::{BOUND, Backend, Run, Scratch, both_backends, kin};
+use common::{BOUND, Backend, Run, Scratch, all_backends, both_backends, kin};
 use rustix::process::{Signal, pidfd_send_signal};
 
 /// Shorter than the bound, far longer than anything here takes: it was not waited for.
@@ -15,8 +15,7 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-both_backends! {
-    a_command_that_ended_in_time_has_not_timed_out_however_late_that_is_seen
+all_backends! {
     a_command_that_hangs_is_124_at_the_limit_and_not_before
     a_command_that_ends_in_time_keeps_its_status
     a_stubborn_command_is_137_after_limit_and_grace
@@ -25,20 +24,24 @@ both_backends! {
     a_pipeline_with_a_background_writer_ends_at_the_limit
     clean_up_has_its_whole_grace_and_its_helper_is_let_be
     a_grace_of_zero_is_for_ever
-    every_spelling_of_a_signal_reaches_the_command
     a_real_time_signal_can_be_the_first
     kill_as_the_first_signal_is_137_without_a_grace
     stages_come_in_turn_and_end_in_kill
-    a_middle_stage_is_not_for_who_was_born_after_the_first
     stages_without_kill_never_kill
     the_first_signal_goes_to_the_whole_tree
     the_first_signal_can_be_for_the_group
-    the_first_signal_can_be_for_the_command
-    with_preserve_status_a_timeout_ends_with_the_commands_status
     a_stopped_member_runs_its_handler_in_the_grace
     a_stopped_command_runs_its_handler_in_the_grace
     a_survivor_of_sigkill_is_194_and_named
+}
+
+both_backends! {
+    every_spelling_of_a_signal_reaches_the_command
+    with_preserve_status_a_timeout_ends_with_the_commands_status
     every_form_of_a_duration_fires
+    a_command_that_ended_in_time_has_not_timed_out_however_late_that_is_seen
+    the_first_signal_can_be_for_the_command
+    a_middle_stage_is_not_for_who_was_born_after_the_first
 }
 
 fn a_command_that_hangs_is_124_at_the_limit_and_not_before(backend: Backend) {

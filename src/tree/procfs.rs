@@ -165,17 +165,23 @@ pub fn shows_our_namespace() -> bool {
     fs::read_link("/proc/self").is_ok_and(|shown| shown.to_str() == Some(&getpid().as_raw_pid().to_string()))
 }
 
+/// Whether /proc shows the processes of our own PID namespace.
+///
+/// # Errors
+/// What is wrong with it and what would help, as a sentence.
+pub fn check_namespace() -> Result<(), String> {
+    if shows_our_namespace() {
+        return Ok(());
+    }
+    Err("/proc is not there or shows another PID namespace; mount one for this namespace (unshare --mount-proc)".into())
+}
+
 /// Whether /proc shows the processes of our own PID namespace, and all of them.
 ///
 /// # Errors
 /// What is wrong with it and what would help, as a sentence.
 pub fn check_trustworthy() -> Result<(), String> {
-    if !shows_our_namespace() {
-        return Err(
-            "/proc is not there or shows another PID namespace; mount one for this namespace (unshare --mount-proc)"
-                .into(),
-        );
-    }
+    check_namespace()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
     if hides_processes(&mounts) && !geteuid().is_root() {

@@ -34,6 +34,10 @@ pub(crate) const USER: u32 = 1999;
 /// The descriptor of the tether in every process of a run.
 pub(crate) const TETHER: i32 = 9;
 
+/// The descriptor of the tests' own /proc in every process of a run on the pidns backend: there a process finds the numbers
+/// that it and its parent have outside, which are those that it says.
+pub(crate) const PROC: i32 = 8;
+
 /// The environment variable that holds the mark of a run.
 pub(crate) const MARK: &str = "TREEKILL_TEST_MARK";
 
@@ -44,6 +48,8 @@ pub(crate) enum Backend {
     Cgroup,
     /// A leaf in a scope of systemd's.
     Systemd,
+    /// A PID namespace.
+    Pidns,
     /// Ancestry alone.
     Subreaper,
     /// What the program takes by itself.
@@ -55,6 +61,7 @@ impl Backend {
         match self {
             Backend::Cgroup => "cgroup",
             Backend::Systemd => "systemd",
+            Backend::Pidns => "pidns",
             Backend::Subreaper => "subreaper",
             Backend::Auto => "auto",
         }
@@ -101,3 +108,32 @@ macro_rules! both_backends {
     )+ };
 }
 pub(crate) use both_backends;
+
+/// The same for the pidns backend too, where nothing that a test looks at differs.
+macro_rules! all_backends {
+    ($($(#[$meta:meta])* fn $name:ident($backend:ident) $body:block)+) => {
+        $($(#[$meta])* fn $name($backend: $crate::common::Backend) $body)+
+        $crate::common::all_backends! { $($name)+ }
+    };
+    ($($name:ident)+) => { $(
+        mod $name {
+            #[test]
+            fn cgroup() {
+                $crate::common::needs::require!("cgroup");
+                super::$name($crate::common::Backend::Cgroup);
+            }
+
+            #[test]
+            fn pidns() {
+                $crate::common::needs::require!("pidns");
+                super::$name($crate::common::Backend::Pidns);
+            }
+
+            #[test]
+            fn subreaper() {
+                super::$name($crate::common::Backend::Subreaper);
+            }
+        }
+    )+ };
+}
+pub(crate) use all_backends;

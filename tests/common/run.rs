@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 
 use super::running::open_process;
 use super::tether::Tether;
-use super::{Backend, Ended, MARK, Nest, Running, Scratch, TETHER, fixture, sys, unique, wrapper};
+use super::{Backend, Ended, MARK, Nest, PROC, Running, Scratch, TETHER, fixture, sys, unique, wrapper};
 
 type Setup = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
@@ -38,6 +38,7 @@ pub(crate) struct Run {
     makes_cgroups: bool,
     dies_with_thread: bool,
     has_tether: bool,
+    has_proc: bool,
     may_leave: bool,
     report: Option<Scratch>,
 }
@@ -62,6 +63,7 @@ impl Run {
             makes_cgroups: false,
             dies_with_thread: true,
             has_tether: true,
+            has_proc: backend == Backend::Pidns,
             may_leave: false,
             report: None,
         }
@@ -75,6 +77,12 @@ impl Run {
         run.before = owned(words);
         run.may_leave = true;
         run
+    }
+
+    /// Processes of this backend's are in the run, whatever starts them.
+    pub(crate) fn with(mut self, backend: Backend) -> Run {
+        self.has_proc = backend == Backend::Pidns;
+        self
     }
 
     /// Options of treekill-run, separated by blanks.
@@ -243,10 +251,16 @@ impl Run {
         let forking = sys::forking();
         let mut tether = Tether::new();
         let (write_end, has_tether) = (tether.write_end(), self.has_tether);
+        // Out of the way of the descriptors that are made first.
+        let proc = |()| rustix::io::fcntl_dupfd_cloexec(File::open("/proc").expect("it is there"), 300);
+        let proc = self.has_proc.then_some(()).map(proc).map(|proc| proc.expect("there is room"));
         let (user, dies_with_thread) = (self.user, self.dies_with_thread);
         sys::before_exec(&mut command, move || {
             if has_tether {
                 sys::give_descriptor(write_end, TETHER)?;
+            }
+            if let Some(proc) = &proc {
+                sys::give_descriptor(proc.as_raw_fd(), PROC)?;
             }
             setsid()?;
             if let Some(user) = user {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::tracer::{self, Traced};
-use crate::common::{Backend, Nest, Run, Running, Scratch, kin, running, wrapper};
+use crate::common::{Backend, Ended, Nest, Run, Running, Scratch, kin, running, wrapper};
 
 /// A run that is killed again and again.
 #[derive(Clone, Copy, Debug)]
@@ -74,10 +74,18 @@ impl Setting {
         let mut target = self.start_with(|run| run.setup(tracer::be_traced));
         // The shell is the first of two images.
         let execs = if self.has_deputy { 2 } else { 1 };
-        match Traced::follow(target.run.pid(), execs, held) {
+        match Traced::follow(target.run.pid(), execs, &self.births_before(held)) {
             Some(traced) => (target, traced),
             None => target.run.fail(&format!("{what}: the process to be held was never born")),
         }
+    }
+
+    /// How many children each generation has before the one that is followed, down to the one that is held: on the pidns
+    /// backend the front has a probe before all, and the keeper an init before the command.
+    fn births_before(self, held: Generation) -> Vec<usize> {
+        let keeper = 1 + usize::from(self.has_deputy);
+        let is_early = |parent| parent == FRONT || parent == keeper;
+        (FRONT..held).map(|parent| usize::from(self.backend == Backend::Pidns && is_early(parent))).collect()
     }
 
     /// Holds a process at moments spread over all of its life, and kills another, or it, then. A moment is the begin or
@@ -127,6 +135,7 @@ impl Target {
         let is_true = match kill {
             Some(kill) if kill.killed_front && died_of_kill => true,
             Some(kill) if !kill.killed_front && ended.status.code() == Some(125) => true,
+            _ if self.is_by_probe(kill, &ended) => true,
             // Nobody was killed, or only after it had been said how it all ended.
             _ => ended.status.code().is_some_and(|code| self.setting.scenario.usual.contains(&code)),
         };
@@ -134,6 +143,10 @@ impl Target {
             self.run.fail(&format!("{what}: wrong status"));
         }
         let mut alive = self.members(bystander);
+        if self.is_by_probe(kill, &ended) {
+            // A probe that was killed can't wait for the end of its own child, which it shares with nobody.
+            alive.clear();
+        }
         if kill.is_some_and(|kill| kill.killed_deputy) {
             // A keeper without its deputy is nobody's child that could be waited for: it may be about to exit.
             alive.retain(|pid| !kin::is_wrapper(*pid));
@@ -153,6 +166,12 @@ impl Target {
         if bystander.is_some_and(is_dead) {
             self.run.fail(&format!("{what}: the bystander is dead"));
         }
+    }
+
+    /// Whether the victim was a probe, the first child of the front on the pidns backend: nothing was started then.
+    fn is_by_probe(&self, kill: Option<&Kill>, ended: &Ended) -> bool {
+        let is_refusal = ended.status.code() == Some(195) && self.setting.backend == Backend::Pidns;
+        is_refusal && kill.is_some_and(|kill| !kill.killed_front)
     }
 
     fn check_leaves(&mut self, kill: Option<&Kill>, bystander: Option<u32>, what: &str) {

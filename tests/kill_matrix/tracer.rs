@@ -32,9 +32,9 @@ enum Stop {
 }
 
 impl Traced {
-    /// Follows the wrapper, which was started with `be_traced`, from its `execs`th exec on to the process that many
-    /// generations below it, and stops that at its birth; `None` if the run ended without one.
-    pub(crate) fn follow(front: u32, execs: usize, generations: usize) -> Option<Traced> {
+    /// Follows the wrapper, which was started with `be_traced`, from its `execs`th exec on, and stops a process below it at
+    /// its birth; `None` if the run ended without one. From generation to generation so many births are let pass first.
+    pub(crate) fn follow(front: u32, execs: usize, generations: &[usize]) -> Option<Traced> {
         let front = Pid::from_raw(front.cast_signed());
         let mut traced = Traced { lineage: vec![front] };
         // The stop that the first exec makes, before there are options.
@@ -44,10 +44,16 @@ impl Traced {
             while traced.go_on(ptrace::cont)? != Stop::Exec {}
         }
         let births = Options::PTRACE_O_TRACEFORK | Options::PTRACE_O_TRACEVFORK | Options::PTRACE_O_TRACECLONE;
-        for _ in 0..generations {
+        for &others in generations {
             traced.set(births);
+            let mut others = others;
             let child = loop {
                 match traced.go_on(ptrace::cont)? {
+                    Stop::Birth(other) if others > 0 => {
+                        others -= 1;
+                        wait_for_stop(other)?;
+                        let _ = ptrace::detach(other, None);
+                    }
                     Stop::Birth(child) => break child,
                     Stop::Ended => return None,
                     Stop::SystemCall | Stop::Exec => {}

@@ -5,18 +5,22 @@
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::common::running::is_dead;
-use crate::common::{BOUND, Backend, both_backends};
+use crate::common::{BOUND, Backend, all_backends, both_backends};
 use crate::pty::{CTRL_Z, Shell};
 
-both_backends! {
+all_backends! {
     the_modes_are_given_back_when_the_command_was_killed
     the_modes_are_given_back_when_the_keeper_was_killed
-    the_foreground_is_given_back_when_the_command_was_killed
     the_modes_stay_when_the_command_ended_by_itself
     the_modes_stay_when_the_command_obeyed
     the_modes_stay_when_somebody_else_killed_the_command
     nothing_is_touched_when_another_job_has_the_terminal
     nothing_is_touched_by_a_job_that_began_in_the_background
+}
+
+// In a PID namespace the caller's group has the number 0, which a bash with -m takes for a reason to stop.
+both_backends! {
+    the_foreground_is_given_back_when_the_command_was_killed
 }
 
 /// A full-screen program in its own modes.

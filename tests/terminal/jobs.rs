@@ -5,32 +5,35 @@ use std::os::fd::OwnedFd;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::common::running::{is_dead, open_process, state_of};
-use crate::common::{BOUND, Backend, both_backends, needs};
+use crate::common::{BOUND, Backend, all_backends, both_backends, needs};
 use crate::pty::{CTRL_C, CTRL_Z, Shell};
 
 /// What bash shows of a job that SIGTSTP stopped. A job that is ended while it is stopped is disowned, since bash may take
 /// it for a stopped one for ever.
 const STOPPED: i32 = 128 + 20;
 
-both_backends! {
+all_backends! {
     ctrl_z_gives_the_prompt_back_and_fg_goes_on
     ctrl_z_and_bg_go_on_in_the_background
+    ctrl_z_stops_a_pipeline
+    a_stopped_job_whose_wrapper_is_killed_leaves_nothing
+    a_background_command_that_reads_the_terminal_stops_its_job
+}
+
+both_backends! {
     ctrl_z_and_fg_many_times
     ctrl_z_right_after_fg_is_not_lost
     ctrl_z_stops_a_script_around_the_command
-    ctrl_z_stops_a_pipeline
     ctrl_z_reaches_a_command_that_handles_it
     the_clock_stands_still_while_the_job_is_stopped
     under_gnu_the_clock_runs_while_the_job_is_stopped
     a_command_stopped_by_sigstop_does_not_stop_the_clock
     a_command_that_is_continued_alone_takes_its_job_along
     a_stopped_job_can_be_ended
-    a_stopped_job_whose_wrapper_is_killed_leaves_nothing
     a_background_job_runs_and_is_waited_for
     a_background_job_writes_to_the_terminal
     ctrl_c_at_the_prompt_does_not_touch_a_background_job
     a_background_job_ends_at_its_limit_and_leaves_the_terminal_alone
-    a_background_command_that_reads_the_terminal_stops_its_job
     a_background_command_that_sets_the_terminal_stops_its_job
     a_storm_of_stops_ends_with_the_job
     a_background_command_that_ignores_the_stop_goes_on

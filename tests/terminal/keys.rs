@@ -2,18 +2,21 @@
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::common::{Backend, Run, both_backends, kin, needs};
+use crate::common::{Backend, Run, all_backends, both_backends, kin, needs};
 use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, Shell};
 
-both_backends! {
+all_backends! {
     ctrl_c_ends_the_command_as_it_would_without_us
     ctrl_c_reaches_the_command_exactly_once
+    ctrl_c_ends_a_pipeline
+}
+
+both_backends! {
     ctrl_c_is_no_stop_when_the_command_goes_on
     ctrl_c_twice_does_not_kill
     ctrl_c_ends_a_loop_at_the_prompt
     ctrl_c_ends_a_script_whose_command_died_of_it
     ctrl_c_lets_a_script_go_on_whose_command_handled_it
-    ctrl_c_ends_a_pipeline
     ctrl_c_leaves_no_member_in_another_session
     ctrl_c_of_a_command_and_a_limit_after_it_work_together
     ctrl_c_of_make_ends_everything

@@ -1,11 +1,15 @@
 //! Programs that people run at a terminal: interpreters, pagers, editors, prompts.
 
-use crate::common::{Backend, both_backends, needs};
+use crate::common::{Backend, all_backends, both_backends, needs};
 use crate::pty::{CTRL_C, CTRL_D, CTRL_Z, Shell};
+
+all_backends! {
+    a_question_on_the_terminal_can_be_answered
+    an_interactive_shell_has_job_control_of_its_own
+}
 
 both_backends! {
     ctrl_c_in_an_interpreter_does_not_end_it
-    a_question_on_the_terminal_can_be_answered
     a_question_in_a_script_can_be_answered
     a_password_is_not_echoed
     the_command_can_be_the_head_of_a_pipeline
@@ -15,7 +19,6 @@ both_backends! {
     a_pager_can_be_the_command
     an_editor_edits_stops_and_goes_on
     stty_reads_and_changes_the_terminal
-    an_interactive_shell_has_job_control_of_its_own
     control_d_is_an_end_of_file
 }
 

@@ -75,7 +75,7 @@ impl Shell {
             ("TERM", "dumb".into()),
             ("LC_ALL", "C".into()),
         ];
-        let run = run.stdin(stream()).stdout(stream()).stderr(stream()).directory(scratch.path());
+        let run = run.with(backend).stdin(stream()).stdout(stream()).stderr(stream()).directory(scratch.path());
         let run = environment.into_iter().fold(run, |run, (name, value)| run.env(name, value));
         // The run leads a session by now, and takes the terminal that its stdin is for its own.
         let running = run.setup(|| Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)).spawn();

@@ -2,15 +2,18 @@
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::common::{Backend, Run, both_backends};
+use crate::common::{Backend, Run, all_backends, both_backends};
 use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, LONG, Shell};
 
-both_backends! {
+all_backends! {
     in_a_new_session_the_terminal_cannot_be_opened
+    in_a_new_session_ctrl_z_stops_the_wrapper_and_fg_goes_on
+}
+
+both_backends! {
     in_a_new_session_ctrl_c_is_passed_on
     in_a_new_session_ctrl_c_twice_kills
     in_a_new_session_ctrl_backslash_is_passed_on
-    in_a_new_session_ctrl_z_stops_the_wrapper_and_fg_goes_on
     in_a_new_session_the_whole_tree_stops_and_goes_on
     in_a_new_session_a_hang_up_ends_the_tree
     foreground_without_a_terminal_works

@@ -3,11 +3,14 @@
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::common::running::is_dead;
-use crate::common::{BOUND, Backend, Run, both_backends};
+use crate::common::{BOUND, Backend, Run, all_backends, both_backends};
 use crate::pty::{CTRL_Z, Shell};
 
-both_backends! {
+all_backends! {
     a_hang_up_ends_the_foreground_job_and_its_whole_tree
+}
+
+both_backends! {
     a_hang_up_reaches_a_command_that_handles_it
     a_hang_up_ends_a_background_job
     a_hang_up_ends_a_stopped_job

@@ -1,0 +1,158 @@
+//! A PID namespace around the command, with an init of ours, pid_namespaces(7). The front finds out whether it can be had;
+//! the keeper makes it, forks init as its PID 1 and then the command, so that the command stays the keeper's own child.
+//!
+//! Who loses its parent in there becomes init's child, and whatever a process of it does, it can't get out. SIGKILL for init
+//! ends all of it at once, and init can't be reaped before everybody else in it is.
+
+mod init;
+mod probe;
+mod steps;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+pub use steps::show_own_namespace;
+
+use super::{Boundary, Occupancy};
+use crate::cli::Leftovers;
+use crate::plan::Policy;
+use crate::signals::Sig;
+use crate::sys::{self, Fork};
+use crate::tree::procfs;
+use probe::Rights;
+
+/// The backend. In the front it is a promise only.
+pub(super) struct Pidns {
+    rights: Rights,
+    namespace: Option<Namespace>,
+}
+
+/// A namespace that was made.
+pub struct Namespace {
+    init: Pid,
+    /// Of init.
+    pidfd: OwnedFd,
+    /// Of the keeper.
+    keeper: OwnedFd,
+    questions: OwnedFd,
+    answers: OwnedFd,
+}
+
+/// How long init's answer is waited for. It comes at once, unless somebody holds init or takes all the CPUs.
+const LONGEST_WAIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+impl Namespace {
+    /// Its PID 1, by its number outside: a child of the keeper's and no part of the tree.
+    pub fn init(&self) -> Pid {
+        self.init
+    }
+
+    /// Whether nobody is left in it. Init alone can tell, and has ended then: it ends when it finds itself alone, now or
+    /// later. Not before the command is reaped. Blocks for an answer.
+    ///
+    /// Without waiting, a run that leaves nothing would seem to leave something until init has had the CPU.
+    pub fn is_over(&self) -> bool {
+        // An answer that came too late is none to this question.
+        let _ = rustix::io::read(&self.answers, &mut [0; 8]);
+        let _ = rustix::io::write(&self.questions, &ONE);
+        let mut fds = [PollFd::new(&self.answers, PollFlags::IN), PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&LONGEST_WAIT));
+        has_ended(self.pidfd.as_fd())
+    }
+
+    /// Whether the keeper is dead. May run between fork and exec.
+    pub fn has_lost_keeper(&self) -> bool {
+        has_ended(self.keeper.as_fd())
+    }
+}
+
+impl Pidns {
+    /// Finds out whether the namespace can be had.
+    ///
+    /// # Errors
+    /// Why there can be none here and what would help, as a sentence.
+    pub(super) fn make(policy: &Policy) -> Result<Pidns, String> {
+        if policy.leftovers == Leftovers::Leave || policy.keeps || !policy.guard {
+            return Err(
+                "nothing of it can be left running; try --leftovers kill, and neither --keep nor --no-guard".into()
+            );
+        }
+        procfs::check_namespace()?;
+        Ok(Pidns { rights: probe::probe()?, namespace: None })
+    }
+}
+
+impl Boundary for Pidns {
+    fn name(&self) -> String {
+        match self.rights {
+            Rights::Own => "pidns".into(),
+            Rights::OfUserNamespace => "pidns with a user namespace".into(),
+        }
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        steps::enter(self.rights).map_err(|failed| failed.errno)?;
+        let keeper = pidfd_open(getpid(), PidfdFlags::empty())?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (questions, answers) = (eventfd(0, flags)?, eventfd(0, flags)?);
+        match sys::fork()? {
+            Fork::Child => init::run(keeper.as_fd(), questions.as_fd(), answers.as_fd()),
+            Fork::Parent(init) => {
+                // Without a pidfd nothing is started, and init ends as a child of ours.
+                let pidfd = pidfd_open(init, PidfdFlags::empty())?;
+                self.namespace = Some(Namespace { init, pidfd, keeper, questions, answers });
+                Ok(())
+            }
+        }
+    }
+
+    fn namespace(&self) -> Option<&Namespace> {
+        self.namespace.as_ref()
+    }
+
+    fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn entrance(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Ancestry shows them.
+    fn members(&self) -> io::Result<Vec<Pid>> {
+        Ok(vec![])
+    }
+
+    fn kill(&self) -> io::Result<()> {
+        match &self.namespace {
+            // Once it is reaped nobody is left.
+            Some(namespace) => sys::send_signal(namespace.pidfd.as_fd(), Sig::KILL).or(Ok(())),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&self) -> io::Result<Occupancy> {
+        let is_over = |namespace: &Namespace| has_ended(namespace.pidfd.as_fd());
+        Ok(if self.namespace.as_ref().is_none_or(is_over) { Occupancy::Empty } else { Occupancy::Populated })
+    }
+
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn release(&self, _: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// What is added to the counter of an eventfd(2).
+const ONE: [u8; 8] = 1_u64.to_ne_bytes();
+
+/// Whether the process of a pidfd has ended.
+fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+}

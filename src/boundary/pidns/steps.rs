@@ -1,0 +1,147 @@
+//! The steps into a namespace, in the order that the kernel wants, and what it means if one of them is refused.
+
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{getegid, geteuid};
+
+use super::probe::Rights;
+use crate::sys::{self, Namespace};
+use crate::voice::cause;
+
+/// A step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Making the user namespace and mapping this user in it, user_namespaces(7).
+    User,
+    /// Making the PID namespace.
+    Pid,
+    /// Forking.
+    Fork,
+    /// Making the mount namespace, so that no mount of ours is seen outside.
+    Mounts,
+    /// Mounting a /proc.
+    Proc,
+}
+
+/// A step that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) step: Step,
+    pub(super) errno: Errno,
+}
+
+impl Step {
+    pub(super) const ALL: [Step; 5] = [Step::User, Step::Pid, Step::Fork, Step::Mounts, Step::Proc];
+
+    /// Takes it; the errno of a refusal.
+    pub(super) fn failed(self) -> impl Fn(io::Error) -> Failed {
+        move |error| Failed { step: self, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
+    }
+}
+
+/// Makes the namespaces of this process's future children. The process itself stays where it is, but for the user
+/// namespace, where it has no more rights over what is outside than it had.
+pub(super) fn enter(rights: Rights) -> Result<(), Failed> {
+    if rights == Rights::OfUserNamespace {
+        enter_user_namespace().map_err(Step::User.failed())?;
+    }
+    sys::unshare(Namespace::Pid).map_err(Step::Pid.failed())
+}
+
+/// The user stays who it is: mapping it to root would give every program that asks for its user another answer.
+fn enter_user_namespace() -> io::Result<()> {
+    let (user, group) = (geteuid(), getegid());
+    sys::unshare(Namespace::User)?;
+    // Without it the group can't be mapped, user_namespaces(7).
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+}
+
+/// Shows this process its own PID namespace in /proc, in a mount namespace of its own. Mounts that are made outside later
+/// still come in. The working directory stays. May run between fork and exec.
+///
+/// # Errors
+/// EPERM in a container that masks parts of /proc, EINVAL in a chroot that is no mount point.
+pub fn show_own_namespace() -> Result<(), Errno> {
+    take_mount_steps().map_err(|failed| failed.errno)
+}
+
+pub(super) fn take_mount_steps() -> Result<(), Failed> {
+    sys::unshare(Namespace::Mount).map_err(Step::Mounts.failed())?;
+    let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change(c"/", propagation).map_err(|errno| Failed { step: Step::Mounts, errno })?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount(c"proc", c"/proc", c"proc", flags, None).map_err(|errno| Failed { step: Step::Proc, errno })
+}
+
+impl Failed {
+    /// Why it failed and what would help, as a sentence.
+    pub(super) fn explain(self, rights: Rights) -> String {
+        let is_forbidden = matches!(self.errno, Errno::PERM | Errno::ACCESS);
+        let reason = cause(self.errno.raw_os_error());
+        match (self.step, self.errno) {
+            (Step::User | Step::Pid | Step::Mounts, Errno::NOSPC | Errno::USERS) => {
+                let kind = match self.step {
+                    Step::User => "user",
+                    Step::Pid => "pid",
+                    _ => "mnt",
+                };
+                format!("no more namespaces are allowed; sysctl user.max_{kind}_namespaces says how many")
+            }
+            (Step::Mounts, Errno::INVAL) => {
+                "the root directory is no mount point, as in a chroot; bind-mount it onto itself first".into()
+            }
+            (Step::Proc, _) if is_forbidden && sysctl(APPARMOR) != Some(1) => {
+                "no /proc can be mounted, since parts of this one are covered, as in containers; have the container leave \
+                 /proc whole (docker run --security-opt systempaths=unconfined)"
+                    .into()
+            }
+            _ if is_forbidden && rights == Rights::OfUserNamespace => forbidden(sysctl(APPARMOR), sysctl(CLONE)),
+            (Step::User, _) => format!("cannot make a user namespace: {reason}"),
+            (Step::Pid, _) => format!("cannot make a PID namespace: {reason}"),
+            (Step::Fork, _) => format!("cannot fork in a new PID namespace: {reason}"),
+            (Step::Mounts, _) => format!("cannot make a mount namespace: {reason}"),
+            (Step::Proc, _) => format!("cannot mount /proc: {reason}"),
+        }
+    }
+}
+
+/// Ubuntu's switch.
+const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+/// Debian's switch.
+const CLONE: &str = "/proc/sys/kernel/unprivileged_userns_clone";
+
+fn sysctl(path: &str) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Who keeps this user from user namespaces.
+fn forbidden(apparmor: Option<u32>, clone: Option<u32>) -> String {
+    let how = match (apparmor, clone) {
+        (_, Some(0)) => "sysctl kernel.unprivileged_userns_clone=1 would allow them",
+        (Some(1), _) => "sysctl kernel.apparmor_restrict_unprivileged_userns=0 would allow them",
+        _ => "a chroot, a container's seccomp filter or a security module is in the way",
+    };
+    format!("user namespaces are forbidden here, and an ordinary user needs one; {how}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_what_would_help() {
+        let explain = |step, errno| Failed { step, errno }.explain(Rights::OfUserNamespace);
+        assert!(forbidden(None, Some(0)).contains("kernel.unprivileged_userns_clone=1"));
+        assert!(forbidden(Some(1), None).contains("kernel.apparmor_restrict_unprivileged_userns=0"));
+        assert!(forbidden(Some(0), Some(1)).contains("seccomp"));
+        assert!(explain(Step::User, Errno::NOSPC).contains("user.max_user_namespaces"));
+        assert!(explain(Step::Pid, Errno::NOSPC).contains("user.max_pid_namespaces"));
+        assert!(explain(Step::Mounts, Errno::INVAL).contains("chroot"));
+        assert!(explain(Step::User, Errno::INVAL).contains("Invalid argument"));
+    }
+}
