@@ -328,8 +328,9 @@ fn without_a_guard_the_command_goes_on_in_its_scope() {
 }
 
 fn stays_until_it_ends(member: &str, leaf: &str) {
-    assert_eq!(cgroup_of(member), leaf);
     let unit = unit_of(leaf);
+    // In the leaf until the keeper has moved it to where itself lives.
+    assert!(cgroup_of(member).trim_end_matches("/run").ends_with(&unit), "{}", cgroup_of(member));
     assert_eq!(property(&unit, "ActiveState"), "active");
     let pidfd = open_process(member.parse().expect("a PID")).expect("it is alive");
     pidfd_send_signal(&pidfd, Signal::KILL).expect("it is ours");
@@ -423,4 +424,39 @@ fn in_another_pid_namespace_than_systemds_it_is_195() {
     }
     let ended = run("").prefixed(words).fixture("say started").finish();
     ended.exited(195).said("started", 0).complained_of("PID namespace");
+}
+
+/// systemd takes the property even where the kernel has the controller elsewhere.
+#[test]
+fn a_limit_holds_or_is_refused() {
+    require!("systemd");
+    let mount = cgroups::mount_point().expect("there is a cgroup2 mount");
+    let controllers = std::fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
+    let ended = run("--memory-max 32M").report().fixture("fill 256 say survived exit 0").finish();
+    if controllers.split_whitespace().any(|name| name == "memory") {
+        ended.exited(196).complained_of("memory limit of 32M");
+        assert_eq!(ended.report()["limits"]["memory_kills"], 1, "{ended}");
+        // We have a process in the scope, too.
+        run("--pids-max 1").fixture("exit 3").finish().exited(3);
+    } else {
+        ended.exited(195).said("survived", 0).complained_of("memory controller");
+    }
+}
+
+#[test]
+fn what_is_kept_goes_on_in_its_scope() {
+    require!("systemd");
+    let scratch = Scratch::new();
+    let server = scratch.join("tk-server");
+    std::os::unix::fs::symlink("/bin/sleep", &server).expect("the folder is ours");
+    let steps = format!("cgroup say daemon [ say server exec {} 60 ] exit 0", server.display());
+    let mut running = run("--keep tk-server").may_leave().fixture(&steps).spawn();
+    let unit = unit(&mut running);
+    let pid = running.expect("server");
+    let process = open_process(pid.parse().expect("a PID")).expect("it lives");
+    running.wait().exited(0);
+    assert!(!is_dead(&process, Duration::ZERO), "it was ended");
+    assert!(cgroup_of(&pid).ends_with(&unit), "{}", cgroup_of(&pid));
+    pidfd_send_signal(&process, Signal::KILL).expect("it lives");
+    assert!(is_forgotten(&unit));
 }
