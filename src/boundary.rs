@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::process::Pid;
 
 use cgroup::Leaf;
-pub use cgroup::{Hits, Ownerless, acknowledge, remove_ownerless};
+pub use cgroup::{Hits, Ownerless, acknowledge};
 use pidns::Pidns;
 pub use pidns::{Namespace, show_own_namespace};
 pub use systemd::Offer;
@@ -76,6 +76,11 @@ pub trait Boundary {
 
     /// Has an exceptional condition when its occupancy may have changed, cgroups(7).
     fn events(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Ends what runs that were killed have left beside it.
+    fn remove_ownerless(&self) -> Ownerless {
+        Ownerless::default()
+    }
 
     /// How often the tree has hit its limits; final once it was removed.
     fn hits(&self) -> Hits {

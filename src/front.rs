@@ -13,9 +13,8 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
-use crate::boundary::remove_ownerless;
 use crate::cli::{self, Leftovers, Options, Request};
 use crate::doctor;
 use crate::keeper::{Setup, Ties};
@@ -94,11 +93,11 @@ fn fail(verbosity: Verbosity, status: u8, line: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn end(exit: Exit) -> ExitCode {
+fn end(exit: Exit) -> ! {
     if let Exit::Raise(sig) = exit {
         sys::die_of(sig);
     }
-    ExitCode::from(exit.status())
+    sys::exit_now(exit.status())
 }
 
 fn supervise(options: Options) -> Result<Exit, Failed> {
@@ -108,22 +107,21 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let terminal = Terminal::of_caller(group);
     let plan = Plan::new(&options, terminal.is_some() && group.is_some(), &physical_memory);
     // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
-    let needs_deputy = getpid().is_init() || sys::has_children();
+    let needs_deputy = sys::own_pid().is_init() || sys::has_children();
     if !needs_deputy {
-        rustix::process::set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
+        rustix::process::set_child_subreaper(Some(sys::own_pid())).context("cannot become a subreaper")?;
     }
     let inherited = sys::inherited();
     let (socket, ties) = tie(&options, &inherited)?;
-    let limits = plan.limits;
     let backends = options.backend.clone();
     let setup = set_up(options, plan, group, target, inherited, ties)?;
     let mut front = starting::start(setup, &backends, socket, terminal, needs_deputy)?;
     // While the command starts: what a run that was killed has left is ended.
-    let ownerless = front.has_cgroup().then(|| remove_ownerless(&limits));
+    let ownerless = front.remove_ownerless();
     let exit = front.relay_until_the_end();
-    if let Some(ownerless) = ownerless {
-        ownerless.retry();
-    }
+    ownerless.retry();
+    // This process ends now, and the kernel closes its descriptors faster than we do.
+    std::mem::forget(front);
     Ok(exit)
 }
 
@@ -131,7 +129,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
 fn tie(options: &Options, inherited: &Inherited) -> Result<(FrontEnd, Ties), Failed> {
     let signals = take_over_signals(inherited).context("cannot make a signal descriptor")?;
     let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
-    let front = pidfd_open(getpid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
+    let front = pidfd_open(sys::own_pid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
     let (ours, socket) = wire::pair().context("cannot make a socket pair")?;
     Ok((ours, Ties { signals, socket, front, deputy: None, parent }))
 }
@@ -145,7 +143,9 @@ fn set_up(
     inherited: Inherited,
     ties: Ties,
 ) -> Result<Setup, Failed> {
-    if getpid().is_init() && (options.leftovers == Leftovers::Leave || options.no_guard || !options.keep.is_empty()) {
+    if sys::own_pid().is_init()
+        && (options.leftovers == Leftovers::Leave || options.no_guard || !options.keep.is_empty())
+    {
         // What is left would die with us, pid_namespaces(7).
         let why = "nothing can be left running by PID 1; try --leftovers kill, and neither --keep nor --no-guard";
         return Err(Failed::Unavailable(why.into()));

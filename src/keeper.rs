@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, getpid, setpgid, setsid};
+use rustix::process::{Pid, setpgid, setsid};
 
 use crate::boundary::{self, Boundary, Namespace, Occupancy};
 use crate::outcome::Failure;
-use crate::plan::{Plan, Session};
+use crate::plan::{Plan, Session, Verbosity};
 use crate::report::{Report, Target};
 use crate::signals::Sig;
 use crate::spawn::{self, Birth, Command, News, Program, Trouble};
@@ -71,33 +71,36 @@ pub fn settle_in(session: Session) {
         Session::Callers => setpgid(None, None),
         Session::Own => setsid().map(drop),
     };
-    let _ = rustix::process::set_child_subreaper(Some(getpid()));
+    let _ = rustix::process::set_child_subreaper(Some(sys::own_pid()));
 }
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
-pub fn run(setup: Setup, mut boundary: Box<dyn Boundary>) -> u8 {
+pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
     // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
-    while sys::read_signal(ties.signals.as_fd()).is_some() {}
+    sys::read_signals(ties.signals.as_fd());
     let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
     if ties.deputy.is_some() {
         // A deputy that dies before this leaves nothing to be swept.
         let _ = ties.socket.send(ToFront::Begun);
     }
+    // This process ends with the run, and the kernel closes its descriptors faster than we do.
+    let boundary = Box::leak(boundary);
     let begun = boundary.begin();
+    let boundary: &dyn Boundary = boundary;
     let birth = Birth {
         inherited,
         join_group: group.filter(|_| plan.session == Session::Callers),
         dies_with_keeper: plan.policy.guard,
         no_new_privs: plan.no_new_privs,
-        boundary: &*boundary,
+        boundary,
     };
     let born = begun.and_then(|()| spawn::spawn(&mut program, &birth));
     let start = sys::now();
     let mut keeper = Keeper {
         supervisor: Supervisor::new(plan.policy.clone(), start),
-        tree: Tree::new(&*boundary),
-        boundary: &*boundary,
+        tree: Tree::new(boundary),
+        boundary,
         plan: &plan,
         program,
         command: None,
@@ -185,7 +188,9 @@ enum Wake {
 impl Keeper<'_> {
     fn supervise(&mut self, command: Command) {
         self.report.pid = Some(command.pid.as_raw_pid());
-        self.report.backend.degraded = self.tree.degraded();
+        if self.target.is_some() || self.plan.verbosity == Verbosity::Verbose {
+            self.report.backend.degraded = self.tree.degraded();
+        }
         self.voice.step(format_args!(
             "started {} as {} in {}",
             self.name(),
@@ -327,8 +332,8 @@ impl Keeper<'_> {
     }
 
     fn take_signals(&mut self) {
-        while let Some(incoming) = sys::read_signal(self.ties.signals.as_fd()) {
-            let is_own = incoming.pid == getpid().as_raw_pid().unsigned_abs();
+        for incoming in sys::read_signals(self.ties.signals.as_fd()) {
+            let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
             match incoming.sig {
                 Sig::CHLD => self.must_reap = true,
                 // A write of our own to a closed pipe, or beyond a limit of file size.
@@ -407,11 +412,12 @@ impl Keeper<'_> {
 
     /// No child is left, hence no descendant: the boundary decides whether the tree is empty.
     fn look_at_boundary(&mut self) {
-        let pause = self.watch.take().map_or(FIRST_PAUSE, |watch| (watch.pause * 2).min(LONGEST_PAUSE));
+        let watched = self.watch.take();
         // Acknowledged before it is read, so that a change in between is not lost.
-        if let Some(events) = self.boundary.events() {
+        if let Some(events) = watched.as_ref().and_then(|_| self.boundary.events()) {
             let _ = boundary::acknowledge(events);
         }
+        let pause = watched.map_or(FIRST_PAUSE, |watch| (watch.pause * 2).min(LONGEST_PAUSE));
         match self.boundary.remove() {
             Ok(Occupancy::Empty) => self.handle(Event::Empty),
             // What can't be removed counts as populated, until a limit of the options passes.

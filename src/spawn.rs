@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use nix::libc;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open, setpgid, setsid};
+use rustix::process::{Pid, getppid, setpgid, setsid};
 
 use crate::boundary::{self, Boundary, Namespace};
 use crate::signals::Sig;
@@ -158,7 +158,7 @@ enum Entry<'a> {
 /// EAGAIN, ENOMEM, EMFILE as of clone(2) and pipe(2); EACCES and others where the cgroup takes no process.
 pub fn spawn(program: &mut Program, birth: &Birth<'_>) -> io::Result<Command> {
     let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let keeper = getpid();
+    let keeper = sys::own_pid();
     if let Some(namespace) = birth.boundary.namespace() {
         return fork_inside(program, birth, namespace, errors.as_fd(), news);
     }
@@ -184,11 +184,10 @@ fn fork_child(
     errors: BorrowedFd<'_>,
     news: OwnedFd,
 ) -> io::Result<Command> {
-    let keeper = getpid();
-    match sys::fork()? {
+    let keeper = sys::own_pid();
+    match sys::fork_with_pidfd()? {
         Fork::Child => child(program, birth, keeper, entry, errors),
-        // Our unreaped child: the pid is still its own.
-        Fork::Parent(pid) => Ok(Command { pid, pidfd: pidfd_open(pid, PidfdFlags::empty())?, news }),
+        Fork::Parent((pid, pidfd)) => Ok(Command { pid, pidfd, news }),
     }
 }
 
@@ -201,15 +200,15 @@ fn fork_inside(
     news: OwnedFd,
 ) -> io::Result<Command> {
     let (gate, opening) = pipe_with(PipeFlags::CLOEXEC)?;
-    let keeper = getpid();
-    match sys::fork()? {
+    let keeper = sys::own_pid();
+    match sys::fork_with_pidfd()? {
         Fork::Child => {
             // So that it is at its end when the keeper has closed it without a word.
             drop(opening);
             child(program, birth, keeper, Entry::Namespace(namespace, gate.as_fd()), errors)
         }
-        Fork::Parent(pid) => {
-            let command = Command { pid, pidfd: pidfd_open(pid, PidfdFlags::empty())?, news };
+        Fork::Parent((pid, pidfd)) => {
+            let command = Command { pid, pidfd, news };
             let placed = birth.join_group.map_or(Ok(()), |group| setpgid(Some(pid), Some(group)));
             // An empty pipe takes this without blocking; a child that was killed does not read it.
             let _ = rustix::io::write(&opening, &placed.map_or_else(Errno::raw_os_error, |()| 0).to_ne_bytes());

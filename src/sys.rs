@@ -14,10 +14,11 @@ pub use locale::radix;
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{
     Fork, Reaped, clone_into_cgroup, close_standard_stream, die_with_thread_that_forked, duplicate, exec, exit_now,
-    fork, has_children, has_ended, now, peer, reap, reap_at_its_end, reap_only, send_signal, signal_child,
+    fork, fork_with_pidfd, has_children, has_ended, now, own_pid, peer, reap, reap_at_its_end, reap_only, send_signal,
+    signal_child,
 };
 pub use signal::{
-    Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signal, set_disposition, set_mask,
+    Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signals, set_disposition, set_mask,
     signal_descriptor, stop_by, wait_for_child_signal,
 };
 

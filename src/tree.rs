@@ -8,12 +8,13 @@ mod activity;
 mod drain;
 pub mod procfs;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use activity::Activity;
 pub use drain::Drained;
@@ -73,8 +74,8 @@ impl Process {
 /// The tree below this process and in its boundary.
 pub struct Tree<'a> {
     boundary: &'a dyn Boundary,
-    /// Ancestry can be read in /proc.
-    sees_ancestry: bool,
+    /// Ancestry can be read in /proc; asked for when it is first needed, which a run that leaves nothing never does.
+    sees_ancestry: OnceCell<bool>,
     /// Who is kept running: they and what descends from them are no part of the tree any more.
     spared: Vec<Process>,
 }
@@ -82,7 +83,11 @@ pub struct Tree<'a> {
 impl<'a> Tree<'a> {
     /// The tree below this process, which must be the subreaper of the command.
     pub fn new(boundary: &'a dyn Boundary) -> Tree<'a> {
-        Tree { boundary, sees_ancestry: procfs::shows_our_namespace(), spared: vec![] }
+        Tree { boundary, sees_ancestry: OnceCell::new(), spared: vec![] }
+    }
+
+    fn sees_ancestry(&self) -> bool {
+        *self.sees_ancestry.get_or_init(procfs::shows_our_namespace)
     }
 
     /// Takes these out of the tree, with what descends from them.
@@ -104,7 +109,7 @@ impl<'a> Tree<'a> {
 
     /// What of the two nets is missing here, if anything is.
     pub fn degraded(&self) -> Option<&'static str> {
-        (!self.sees_ancestry).then_some(
+        (!self.sees_ancestry()).then_some(
             "/proc is not of this PID namespace, so a process that leaves the cgroup is waited for, but cannot be ended",
         )
     }
@@ -120,17 +125,17 @@ impl<'a> Tree<'a> {
             if self.is_spared(pid) {
                 continue;
             }
-            let stat = if self.sees_ancestry { procfs::stat(pid) } else { None };
+            let stat = if self.sees_ancestry() { procfs::stat(pid) } else { None };
             let is_living = match &stat {
                 Some(stat) => is_somebody(pid, stat),
                 None => open(pid).is_some_and(|pidfd| is_alive(&pidfd)),
             };
             // Whoever moved us into the boundary does not make us a part of the tree.
-            if is_living && pid != getpid() {
+            if is_living && pid != sys::own_pid() {
                 processes.push(Process { pid, stat, net: Net::Boundary });
             }
         }
-        if self.sees_ancestry {
+        if self.sees_ancestry() {
             let is_outside = |pid: &Pid| !members.contains(&pid.as_raw_pid()) && Some(*pid) != init;
             let outside = self.descendants(until).into_iter().filter(is_outside);
             for pid in outside.take_while(|_| !is_late(until)) {
@@ -154,13 +159,13 @@ impl<'a> Tree<'a> {
         let mut known = BTreeSet::new();
         for _ in 0..WALKS {
             let before = found.len();
-            let mut queue = VecDeque::from([getpid()]);
+            let mut queue = VecDeque::from([sys::own_pid()]);
             let mut visited = BTreeSet::new();
             while let Some(parent) = queue.pop_front().filter(|_| !is_late(until)) {
                 // A process that ended in between has no children any more: they are ours.
                 let _ = procfs::for_each_child(parent, &mut |pid| {
                     // Reading /proc of the thousands of dead that a fork storm leaves takes seconds where the storm has the CPUs.
-                    if is_late(until) || (parent == getpid() && sys::has_ended(pid)) {
+                    if is_late(until) || (parent == sys::own_pid() && sys::has_ended(pid)) {
                         return;
                     }
                     if !self.is_spared(pid) && visited.insert(pid.as_raw_pid()) {
@@ -255,7 +260,7 @@ impl Line {
     /// Going up, the numbers of its ancestors are read. Then, from the top, a pidfd of each is opened and its parent read
     /// again while the parent's pidfd shows that it still lives, so that both numbers mean those very processes.
     fn try_confirm(&mut self, pid: Pid) -> Option<()> {
-        let me = getpid();
+        let me = sys::own_pid();
         let mut ancestors = vec![];
         let mut next = pid;
         while next != me && self.get(next).is_none() && ancestors.len() < DEEPEST {

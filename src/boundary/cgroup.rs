@@ -7,10 +7,10 @@ mod limited;
 pub(super) mod locate;
 mod ownerless;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use limited::Hits;
 pub(super) use limited::Limited;
-pub use ownerless::{Ownerless, remove_ownerless};
+pub use ownerless::Ownerless;
 
 use super::{Boundary, Occupancy};
 use crate::limits::Limits;
@@ -46,7 +46,8 @@ pub(super) struct Leaf {
     parent: OwnedFd,
     name: CString,
     directory: OwnedFd,
-    events: OwnedFd,
+    /// Opened when it is waited for, which a run that leaves nothing never does.
+    events: OnceCell<OwnedFd>,
     path: String,
     limited: Option<Limited>,
 }
@@ -73,9 +74,9 @@ impl Leaf {
                 Err(errno) => return Err(why(errno)),
             }
             match own(&parent, &name, &why) {
-                Ok(Some((directory, events))) => {
+                Ok(Some(directory)) => {
                     let path = format!("{place}/{}", name.to_string_lossy());
-                    let mut leaf = Leaf { parent, name, directory, events, path, limited: None };
+                    let mut leaf = Leaf { parent, name, directory, events: OnceCell::new(), path, limited: None };
                     if !limits.is_none() {
                         leaf.limited = Some(Limited::write(*limits, &leaf.directory).inspect_err(|_| {
                             // Nothing lives in it.
@@ -109,10 +110,10 @@ impl Leaf {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(why(errno)),
         }
-        let (directory, events) =
+        let directory =
             own(&parent, name, &why)?.ok_or_else(|| format!("cannot keep a cgroup in {place}: others remove it"))?;
         let path = format!("{place}/{}", name.to_string_lossy());
-        Ok(Leaf { parent, name: name.to_owned(), directory, events, path, limited: None })
+        Ok(Leaf { parent, name: name.to_owned(), directory, events: OnceCell::new(), path, limited: None })
     }
 
     /// Freeze, kill each, thaw: for kernels before 5.14, which have no cgroup.kill.
@@ -134,9 +135,10 @@ impl Leaf {
                 return Ok(());
             }
             let Some(left) = FREEZE_LIMIT.checked_sub(sys::now() - start) else { return Ok(()) };
-            let mut fds = [PollFd::new(&self.events, PollFlags::PRI)];
+            let events = self.events().ok_or(io::ErrorKind::NotFound)?;
+            let mut fds = [PollFd::from_borrowed_fd(events, PollFlags::PRI)];
             poll(&mut fds, Some(&Timespec::try_from(left).expect("a second")))?;
-            acknowledge(&self.events)?;
+            acknowledge(events)?;
         }
     }
 }
@@ -156,7 +158,7 @@ const FREEZE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens and locks a new leaf; `None` if a sweeper has it. The lock can be had on a directory that was removed in
 /// between, so the name must still lead to it afterwards.
-fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<Option<(OwnedFd, OwnedFd)>, String> {
+fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<Option<OwnedFd>, String> {
     let directory = match open_child(parent.as_fd(), name) {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(why)?,
@@ -175,8 +177,7 @@ fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<O
     if kind.trim_end() != "domain" {
         return Err(format!("our cgroup is part of a threaded one ({})", kind.trim_end()));
     }
-    let events = openat(&directory, c"cgroup.events", READ, Mode::empty()).map_err(why)?;
-    Ok(Some((directory, events)))
+    Ok(Some(directory))
 }
 
 impl Boundary for Leaf {
@@ -214,7 +215,20 @@ impl Boundary for Leaf {
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.events.as_fd())
+        if self.events.get().is_none() {
+            let _ = self.events.set(openat(&self.directory, c"cgroup.events", READ, Mode::empty()).ok()?);
+        }
+        self.events.get().map(AsFd::as_fd)
+    }
+
+    fn remove_ownerless(&self) -> Ownerless {
+        let mut ownerless = Ownerless::default();
+        // What can't be read or removed here is a later run's.
+        let _ = ownerless.remove_in(&self.parent, &self.name);
+        if let Some(limited) = &self.limited {
+            let _ = ownerless.remove_in(&limited.home, &self.name);
+        }
+        ownerless
     }
 
     fn hits(&self) -> Hits {
@@ -356,9 +370,21 @@ fn write(directory: &OwnedFd, name: &CStr, text: &[u8]) -> io::Result<()> {
 }
 
 fn read(directory: impl AsFd, name: &CStr) -> io::Result<String> {
-    let mut text = String::new();
-    File::from(openat(directory, name, READ, Mode::empty())?).read_to_string(&mut text)?;
-    Ok(text)
+    read_whole(openat(directory, name, READ, Mode::empty())?)
+}
+
+/// Reads a file of the kernel's to its end, most of which are shorter than the first piece.
+fn read_whole(file: OwnedFd) -> io::Result<String> {
+    let mut bytes = vec![];
+    let mut piece = [0; 4096];
+    loop {
+        let length = rustix::io::read(&file, &mut piece)?;
+        bytes.extend_from_slice(&piece[..length]);
+        // What one call of the kernel writes comes in one read; a list of many lines fills the piece.
+        if length < piece.len() / 2 {
+            return String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into());
+        }
+    }
 }
 
 /// A key of cgroup.events; `None` if the cgroup is gone.

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use steps::show_own_namespace;
 
@@ -95,7 +95,7 @@ impl Boundary for Pidns {
 
     fn begin(&mut self) -> io::Result<()> {
         steps::enter(self.rights).map_err(|failed| failed.errno)?;
-        let keeper = pidfd_open(getpid(), PidfdFlags::empty())?;
+        let keeper = pidfd_open(sys::own_pid(), PidfdFlags::empty())?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let (questions, answers) = (eventfd(0, flags)?, eventfd(0, flags)?);
         match sys::fork()? {

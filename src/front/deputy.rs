@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::boundary::Boundary;
 use crate::keeper::{self, Setup, Ties};
@@ -21,7 +21,7 @@ const SURVIVED: u8 = 2;
 
 /// Forks the keeper and watches it; gives the status to end with.
 pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
-    match pidfd_open(getpid(), PidfdFlags::empty()) {
+    match pidfd_open(sys::own_pid(), PidfdFlags::empty()) {
         Ok(pidfd) => setup.ties.deputy = Some(pidfd),
         Err(errno) => return refuse(setup, &*boundary, &errno.into()),
     }
@@ -48,7 +48,7 @@ fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
             Reaped::Nothing => {
                 // Everything is blocked, and SIGCHLD is the only signal that is of interest.
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
-                while sys::read_signal(signals.as_fd()).is_some() {}
+                sys::read_signals(signals.as_fd());
             }
             _ => {}
         }

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, getpid};
+use rustix::process::Pid;
 
 use super::deputy;
 use super::terminal::Terminal;
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, Ownerless};
 use crate::keeper::{Setup, Ties};
 use crate::outcome::{End, Exit, FAILED, SURVIVORS};
 use crate::signals::Sig;
@@ -73,9 +73,9 @@ impl Front {
         }
     }
 
-    /// Whether a cgroup of our own holds the tree.
-    pub(super) fn has_cgroup(&self) -> bool {
-        self.boundary.birthplace().is_some()
+    /// Ends what runs that were killed have left.
+    pub(super) fn remove_ownerless(&self) -> Ownerless {
+        self.boundary.remove_ownerless()
     }
 
     /// Blocks until the run is over, and gives the terminal back if what was killed could not; gives how to end.
@@ -106,23 +106,28 @@ impl Front {
         if !self.is_hung_up {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
         }
-        // EINTR can't be, with all signals blocked; whatever it is, everything is looked at again.
+        // EINTR can't be, with all signals blocked.
         let _ = poll(&mut fds, None);
-        let is_hung_up = !self.is_hung_up && is_hung_up(fds[1].revents());
-        self.take_signals();
-        self.look_after_child();
+        let is_signalled = !fds[0].revents().is_empty();
+        let news = fds.get(1).map_or(PollFlags::empty(), PollFd::revents);
+        if is_signalled && self.take_signals() {
+            self.look_after_child();
+        }
         // After the child's end was seen: what it sent before is there by now.
-        self.take_frames();
-        self.is_hung_up |= is_hung_up;
+        if self.end.is_some() || !news.is_empty() {
+            self.take_frames();
+        }
+        self.is_hung_up |= is_hung_up(news);
     }
 
-    fn take_signals(&mut self) {
+    /// Takes what has come; whether the child may have news.
+    fn take_signals(&mut self) -> bool {
+        let mut has_child_news = false;
         let was_stopped = std::mem::take(&mut self.was_stopped);
-        while let Some(incoming) = sys::read_signal(self.signals.as_fd()) {
-            let is_own = incoming.pid == getpid().as_raw_pid().unsigned_abs();
+        for incoming in sys::read_signals(self.signals.as_fd()) {
+            let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
             match incoming.sig {
-                // The child is looked after at every wake-up.
-                Sig::CHLD => {}
+                Sig::CHLD => has_child_news = true,
                 // A write of our own to a broken stderr, or beyond a limit of file size.
                 _ if is_own => {}
                 // The keeper woke us: nobody else has sent this.
@@ -140,14 +145,21 @@ impl Front {
                 }
             }
         }
+        has_child_news
     }
 
     /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.
     fn look_after_child(&mut self) {
+        let is_init = sys::own_pid().is_init();
         loop {
-            let news = if getpid().is_init() { sys::reap() } else { sys::reap_only(self.child) };
+            let news = if is_init { sys::reap() } else { sys::reap_only(self.child) };
             match news {
-                Reaped::Ended(pid, end) if pid == self.child => self.end = Some(end),
+                Reaped::Ended(pid, end) if pid == self.child => {
+                    self.end = Some(end);
+                    if !is_init {
+                        return;
+                    }
+                }
                 Reaped::Stopped(pid, _) if pid == self.child => sys::signal_child(pid, Sig::CONT),
                 Reaped::Nothing | Reaped::NoChildren => return,
                 _ => {}
@@ -219,5 +231,5 @@ impl Front {
 
 /// Whether this process leads its session, setsid(2). The session of PID 1 in a namespace may have the number 0.
 fn leads_session() -> bool {
-    nix::unistd::getsid(None).is_ok_and(|session| session.as_raw() == getpid().as_raw_pid())
+    nix::unistd::getsid(None).is_ok_and(|session| session.as_raw() == sys::own_pid().as_raw_pid())
 }

@@ -54,6 +54,7 @@ impl Keeper<'_> {
             let room = PollFd::new(&self.ties.socket, PollFlags::OUT);
             let _ = poll(&mut [room, PollFd::new(&self.ties.front, PollFlags::IN)], None);
         }
+        std::mem::forget(self);
         TOLD
     }
 

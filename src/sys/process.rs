@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::Duration;
 
 use nix::libc;
@@ -30,11 +31,26 @@ pub fn fork() -> io::Result<Fork<Pid>> {
     debug_assert_eq!(std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count), 1, "fork with threads");
     // SAFETY: with one thread no lock can be held by a thread that the child does not have.
     match unsafe { nix::unistd::fork() }? {
-        nix::unistd::ForkResult::Child => Ok(Fork::Child),
+        nix::unistd::ForkResult::Child => {
+            OWN_PID.store(0, Relaxed);
+            Ok(Fork::Child)
+        }
         nix::unistd::ForkResult::Parent { child } => {
             Ok(Fork::Parent(Pid::from_raw(child.as_raw()).expect("a child has a pid")))
         }
     }
+}
+
+/// The pid of this process, which is asked for often; 0 until it is known.
+static OWN_PID: AtomicI32 = AtomicI32::new(0);
+
+/// The pid of this process, getpid(2).
+pub fn own_pid() -> Pid {
+    Pid::from_raw(OWN_PID.load(Relaxed)).unwrap_or_else(|| {
+        let pid = rustix::process::getpid();
+        OWN_PID.store(pid.as_raw_pid(), Relaxed);
+        pid
+    })
 }
 
 /// `struct clone_args` up to `cgroup`, clone(2).
@@ -73,7 +89,27 @@ pub fn clone_into_cgroup(cgroup: BorrowedFd<'_>) -> io::Result<Fork<(Pid, OwnedF
     };
     // SAFETY: without CLONE_VM the child has a copy of this memory, stack included, as after fork; we have one thread.
     let pid = checked(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
-    let Some(pid) = Pid::from_raw(i32::try_from(pid).expect("pids fit an int")) else { return Ok(Fork::Child) };
+    let Some(pid) = Pid::from_raw(i32::try_from(pid).expect("pids fit an int")) else {
+        OWN_PID.store(0, Relaxed);
+        return Ok(Fork::Child);
+    };
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    Ok(Fork::Parent((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })))
+}
+
+/// Forks with a pidfd of the child, clone(2), which must not fail once the child runs. The child may only make system calls.
+///
+/// # Errors
+/// EAGAIN, ENOMEM; EMFILE and ENFILE for want of a descriptor.
+pub fn fork_with_pidfd() -> io::Result<Fork<(Pid, OwnedFd)>> {
+    let mut pidfd: RawFd = -1;
+    let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
+    // SAFETY: as above; the first three arguments are the same on every architecture but s390.
+    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) })?;
+    let Some(pid) = Pid::from_raw(i32::try_from(pid).expect("pids fit an int")) else {
+        OWN_PID.store(0, Relaxed);
+        return Ok(Fork::Child);
+    };
     // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
     Ok(Fork::Parent((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })))
 }
@@ -228,6 +264,10 @@ fn wait(whose: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> Reaped {
 
 /// The monotonic clock, clock_gettime(2): time since some fixed moment, not counting suspend.
 pub fn now() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::try_from(time).expect("the monotonic clock is not negative")
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // The C library's way needs no look at the auxiliary vector first.
+    // SAFETY: the clock exists since Linux 2.6, and the buffer is a whole timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).expect("the monotonic clock is not negative");
+    Duration::new(seconds, u32::try_from(time.tv_nsec).expect("less than a second"))
 }

@@ -112,17 +112,29 @@ pub struct Incoming {
     pub pid: u32,
 }
 
-/// Takes one pending signal from a signal descriptor; `None` when there is none.
-pub fn read_signal(fd: BorrowedFd<'_>) -> Option<Incoming> {
-    let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
-    let size = size_of::<libc::signalfd_siginfo>();
-    // SAFETY: the buffer is as long as the call is told.
-    let read = unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
-    if usize::try_from(read) != Ok(size) {
-        return None;
+/// How many signals are taken with one read(2).
+const AT_ONCE: usize = 8;
+
+/// Takes the pending signals from a signal descriptor.
+pub fn read_signals(fd: BorrowedFd<'_>) -> Vec<Incoming> {
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    let mut taken = vec![];
+    loop {
+        let mut infos = [const { MaybeUninit::<libc::signalfd_siginfo>::zeroed() }; AT_ONCE];
+        // SAFETY: the buffer is as long as the call is told.
+        let read = unsafe { libc::read(fd.as_raw_fd(), infos.as_mut_ptr().cast(), SIZE * AT_ONCE) };
+        let count = usize::try_from(read).unwrap_or_default() / SIZE;
+        for info in &infos[..count] {
+            // SAFETY: the kernel filled it whole, and any bytes are a valid value.
+            taken.extend(incoming(unsafe { info.assume_init_ref() }));
+        }
+        if count < AT_ONCE {
+            return taken;
+        }
     }
-    // SAFETY: the kernel filled it whole, and any bytes are a valid value.
-    let info = unsafe { info.assume_init() };
+}
+
+fn incoming(info: &libc::signalfd_siginfo) -> Option<Incoming> {
     let sig = Sig::new(i32::try_from(info.ssi_signo).ok()?)?;
     let is_from_kernel = info.ssi_code == libc::SI_KERNEL;
     // POLL_IN to POLL_HUP of sigaction(2).

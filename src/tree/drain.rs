@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::getpid;
 
 use super::{AndThen, Tree, procfs};
 use crate::boundary::Occupancy;
@@ -108,9 +107,9 @@ impl Tree<'_> {
     /// can have become somebody else's.
     fn kill_children(&self) -> usize {
         let mut count = 0;
-        if self.sees_ancestry {
+        if self.sees_ancestry() {
             // What can't be read now is tried again until no child is left.
-            let _ = procfs::for_each_child(getpid(), &mut |pid| {
+            let _ = procfs::for_each_child(sys::own_pid(), &mut |pid| {
                 if !self.is_spared(pid) {
                     sys::signal_child(pid, Sig::KILL);
                     count += 1;
@@ -132,11 +131,14 @@ impl Tree<'_> {
 
     /// Blocks until the boundary may have changed, at most this long.
     fn wait_for_boundary(&self, timeout: Duration) {
-        let Some(events) = self.boundary.events() else { return };
-        let mut fds = [PollFd::from_borrowed_fd(events, PollFlags::PRI)];
+        let events = self.boundary.events();
+        let mut fds: Vec<_> =
+            events.map(|events| PollFd::from_borrowed_fd(events, PollFlags::PRI)).into_iter().collect();
         // A wake-up is a hint: the caller looks again, whatever this says.
         let _ = poll(&mut fds, Some(&Timespec::try_from(timeout).expect("at most a pause")));
-        let _ = crate::boundary::acknowledge(events);
+        if let Some(events) = events {
+            let _ = crate::boundary::acknowledge(events);
+        }
     }
 }
 

@@ -4,8 +4,9 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 
-use rustix::process::{Pid, geteuid, getpid};
+use rustix::process::{Pid, geteuid};
 
+use crate::sys;
 use crate::voice::in_words;
 
 /// What /proc/PID/stat says of a process, proc_pid_stat(5).
@@ -162,7 +163,7 @@ fn read_numbers(mut file: impl Read, visit: &mut dyn FnMut(Pid)) -> io::Result<(
 
 /// Whether the numbers in /proc are pids of our own PID namespace.
 pub fn shows_our_namespace() -> bool {
-    fs::read_link("/proc/self").is_ok_and(|shown| shown.to_str() == Some(&getpid().as_raw_pid().to_string()))
+    fs::read_link("/proc/self").is_ok_and(|shown| shown.to_str() == Some(&sys::own_pid().as_raw_pid().to_string()))
 }
 
 /// Whether /proc shows the processes of our own PID namespace.
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn we_are_our_parents_child() {
-        let (me, parent) = (getpid(), rustix::process::getppid().expect("a parent"));
+        let (me, parent) = (sys::own_pid(), rustix::process::getppid().expect("a parent"));
         assert_eq!(stat(me).and_then(|stat| stat.parent), Some(parent));
         for find in [for_each_child, for_each_child_by_walk] {
             let mut children = vec![];

@@ -2,11 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::statfs;
+use rustix::fs::{Mode, open, statfs};
 
+use super::{READ, read_whole};
 use crate::voice::in_words;
 
 /// `CGROUP2_SUPER_MAGIC` of linux/magic.h.
@@ -29,7 +31,10 @@ pub(super) fn own_cgroup() -> Result<String, String> {
 /// As above.
 pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
     let file = format!("/proc/{process}/cgroup");
-    let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {file}: {}", in_words(&error)))?;
+    let text = open(&*file, READ, Mode::empty())
+        .map_err(io::Error::from)
+        .and_then(read_whole)
+        .map_err(|error| format!("cannot read {file}: {}", in_words(&error)))?;
     let path = v2_path(&text).ok_or("this kernel has no cgroup v2")?;
     let found = USUAL_MOUNTS
         .into_iter()

@@ -30,7 +30,7 @@ pub(super) fn run(keeper: BorrowedFd<'_>, questions: BorrowedFd<'_>, answers: Bo
             sys::exit_now(FAILED);
         }
         // Signals are taken before children are reaped: who ends after that makes another.
-        while sys::read_signal(signals.as_fd()).is_some() {}
+        sys::read_signals(signals.as_fd());
         let is_asked = rustix::io::read(questions, &mut [0; 8]).is_ok();
         is_command_over |= is_asked;
         let has_children = reap() != Reaped::NoChildren;

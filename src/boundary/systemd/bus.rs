@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, getpid, getppid};
+use rustix::process::{Pid, getppid};
 use zbus::MatchRule;
 use zbus::blocking::{MessageIterator, connection};
 use zbus::message::Type;
@@ -52,7 +52,7 @@ const LONGEST: usize = 2048;
 pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own_processes: u64) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot ask systemd: {}", in_words(&error));
     let (answer, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
-    let front = getpid();
+    let front = sys::own_pid();
     match sys::fork().map_err(failed)? {
         Fork::Child => {
             sys::die_with_thread_that_forked();
