@@ -27,6 +27,8 @@ complete -c treekill-run -l no-guard -d 'If treekill-run is killed with SIGKILL,
 complete -c treekill-run -l no-new-privs -d 'Forbid everything in the tree to gain privileges, as setuid programs do'
 complete -c treekill-run -s f -l foreground -d 'Leave the command in the caller\'s session and process group'
 complete -c treekill-run -l new-session -d 'Give the command a session of its own, out of reach of the caller\'s terminal'
+complete -c treekill-run -l report-schema -d 'Print the JSON Schema of the report and do nothing else'
+complete -c treekill-run -l stats -d 'Say in one line at the end what the tree has used; -q does not silence that'
 complete -c treekill-run -l gnu -d 'Read GNU timeout\'s command line; must come first, implied when called timeout'
 complete -c treekill-run -s q -l quiet -d 'Say nothing but treekill-run\'s own errors'
 complete -c treekill-run -s v -l verbose -d 'Say each step'

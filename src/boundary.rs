@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::process::Pid;
 
 use cgroup::Leaf;
-pub use cgroup::{Hits, Ownerless, acknowledge, remove_ownerless};
+pub use cgroup::{Counters, Hits, Ownerless, acknowledge, remove_ownerless};
 
 use crate::limits::Limits;
 use crate::plan::Backend;
@@ -62,6 +62,14 @@ pub trait Boundary {
     /// How often the tree has hit its limits; final once it was removed.
     fn hits(&self) -> Hits {
         Hits::default()
+    }
+
+    /// From now on looks at what its processes have used before it is removed.
+    fn count(&self) {}
+
+    /// What its processes have used, if it was told to count; final once it was removed.
+    fn counters(&self) -> Counters {
+        Counters::default()
     }
 
     /// Moves everything in it to where the caller lives, and removes it; gives those that were moved.

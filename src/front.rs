@@ -19,7 +19,7 @@ use crate::cli::{self, Leftovers, Options, Request};
 use crate::keeper::{self, Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
 use crate::plan::{Plan, Verbosity};
-use crate::report::{BackendReport, RefusedBackend, Report, Target};
+use crate::report::{BackendReport, RefusedBackend, Report, SCHEMA, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Fork, Inherited};
 use crate::voice::{Voice, in_one_line, in_words};
@@ -31,6 +31,7 @@ use terminal::Terminal;
 /// The whole program.
 pub fn run() -> ExitCode {
     let options = match cli::parse(&std::env::args_os().collect::<Vec<_>>(), &sys::radix) {
+        Ok(Request::Run(options)) if options.report_schema => return print(SCHEMA),
         Ok(Request::Run(options)) => *options,
         Ok(Request::Print(text)) => return print(&text),
         Err(line) => return fail(Verbosity::Normal, FAILED, &line),

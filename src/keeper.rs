@@ -4,6 +4,8 @@
 
 mod acting;
 mod ending;
+mod noting;
+mod telling;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -92,6 +94,9 @@ pub fn run(setup: Setup) -> u8 {
         // A deputy that dies before this leaves nothing to be swept.
         let _ = ties.socket.send(ToFront::Begun);
     }
+    if target.is_some() || plan.has_stats {
+        boundary.count();
+    }
     let born = spawn::spawn(&mut program, &birth);
     let start = sys::now();
     let mut keeper = Keeper {
@@ -104,7 +109,8 @@ pub fn run(setup: Setup) -> u8 {
         has_news: false,
         start,
         group: birth.join_group.map(Pid::as_raw_pid),
-        receivers: vec![],
+        receivers: None,
+        leftovers: noting::ByPid::new(),
         must_reap: false,
         watch: None,
         front_is_stopped: false,
@@ -135,8 +141,10 @@ struct Keeper<'a> {
     start: Duration,
     /// The process group that the command was born into.
     group: Option<i32>,
-    /// Who got the first signal of the stop.
-    receivers: Vec<Process>,
+    /// Who got the first signal of the stop, once there was one.
+    receivers: Option<Vec<Process>>,
+    /// Where those of the report's leftovers are whose end is not known yet.
+    leftovers: noting::ByPid,
     /// Children may have news.
     must_reap: bool,
     /// Set while no child is left and the boundary is still populated.
@@ -381,6 +389,7 @@ impl Keeper<'_> {
                 }
                 self.handle(Event::CommandContinued);
             }
+            Reaped::Ended(pid, end) => self.note_end(pid, end),
             _ => {}
         }
     }

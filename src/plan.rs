@@ -155,9 +155,9 @@ pub struct Policy {
 pub enum Verbosity {
     /// Errors of our own only.
     Quiet,
-    /// One line when something was out of the ordinary.
+    /// One line when something was out of the ordinary; after a timeout also the tree as it was, in ten lines at most.
     Normal,
-    /// Each step.
+    /// Each step, and the tree as it was when a stop began.
     Verbose,
 }
 
@@ -199,6 +199,8 @@ pub struct Plan {
     pub verbosity: Verbosity,
     /// Each signal of a stop is said as GNU timeout says it.
     pub announces_signals: bool,
+    /// What the tree has used is said.
+    pub has_stats: bool,
 }
 
 impl Plan {
@@ -243,7 +245,8 @@ impl Plan {
         let drain_limit = off_if_zero(options.drain_limit);
         let memory = options.memory_max.map(|size| size.bytes(memory));
         let limits = Limits { memory, pids: options.pids_max, cpu: options.cpu_max };
-        Plan { policy, session, drain_limit, limits, no_new_privs: options.no_new_privs, verbosity, announces_signals }
+        let (no_new_privs, has_stats) = (options.no_new_privs, options.stats);
+        Plan { policy, session, drain_limit, limits, no_new_privs, verbosity, announces_signals, has_stats }
     }
 }
 

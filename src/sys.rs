@@ -12,7 +12,7 @@ pub use inherited::{Inherited, inherited};
 pub use locale::radix;
 pub use process::{
     Fork, Reaped, clone_into_cgroup, close_standard_stream, die_with_thread_that_forked, duplicate, exec, exit_now,
-    fork, has_children, has_ended, now, reap, reap_only, send_signal, signal_child,
+    fork, has_children, has_ended, now, reap, reap_only, send_signal, signal_child, since_boot,
 };
 pub use signal::{
     Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signal, set_disposition, set_mask,

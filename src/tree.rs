@@ -4,7 +4,9 @@
 //! No signal goes to a pid that was only read somewhere: a pidfd is opened first, and then the process is confirmed to
 //! be ours, by membership in the boundary or by ancestry from the top.
 
+mod calls;
 mod drain;
+mod picture;
 pub mod procfs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,6 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 pub use drain::Drained;
+pub use picture::{Picture, Seen};
+use serde::Serialize;
 
 use crate::boundary::Boundary;
 use crate::signals::Sig;
@@ -37,12 +41,23 @@ pub fn batch() -> usize {
 }
 
 /// Which net holds a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Net {
     /// It is in the boundary.
     Boundary,
     /// It descends from us, and has left the boundary.
     Ancestry,
+}
+
+impl Net {
+    /// As the report and the messages name it.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Net::Boundary => "boundary",
+            Net::Ancestry => "ancestry",
+        }
+    }
 }
 
 /// A process of the tree at the moment of a listing.

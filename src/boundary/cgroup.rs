@@ -3,10 +3,12 @@
 //! Whoever holds the lock on a leaf's directory is its owner. Front and keeper share one open file description, so the
 //! lock goes when both are dead, in whatever PID namespace; a leaf whose lock can be taken exclusively has no owner.
 
+mod counters;
 mod limited;
 mod locate;
 mod ownerless;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -22,6 +24,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+pub use counters::Counters;
 pub use limited::Hits;
 use limited::Limited;
 pub use ownerless::{Ownerless, remove_ownerless};
@@ -49,6 +52,8 @@ pub(super) struct Leaf {
     events: OwnedFd,
     path: String,
     limited: Option<Limited>,
+    /// What was counted when it was looked at last, if somebody wants to know.
+    counters: Cell<Option<Counters>>,
 }
 
 /// How often a new name is tried when somebody else gets at the leaf between its birth and its lock.
@@ -81,7 +86,8 @@ impl Leaf {
             match own(&parent, &name, &why) {
                 Ok(Some((directory, events))) => {
                     let path = format!("{place}/{}", name.to_string_lossy());
-                    let mut leaf = Leaf { parent, name, directory, events, path, limited: None };
+                    let mut leaf =
+                        Leaf { parent, name, directory, events, path, limited: None, counters: Cell::new(None) };
                     if !limits.is_none() {
                         leaf.limited = Some(Limited::new(*limits, &leaf.directory).inspect_err(|_| {
                             // Nothing lives in it.
@@ -187,6 +193,8 @@ impl Boundary for Leaf {
         if let Some(limited) = &self.limited {
             limited.look(&self.directory);
         }
+        // Now or never: what rmdir removes has no counters any more.
+        self.counters.set(self.counters.get().map(|counters| counters.look(&self.directory)));
         remove(&self.parent, &self.name, &self.directory)
     }
 
@@ -196,6 +204,14 @@ impl Boundary for Leaf {
 
     fn hits(&self) -> Hits {
         self.limited.as_ref().map(Limited::hits).unwrap_or_default()
+    }
+
+    fn count(&self) {
+        self.counters.set(Some(Counters::default()));
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters.get().unwrap_or_default()
     }
 
     fn release(&self) -> io::Result<Vec<Pid>> {

@@ -196,7 +196,7 @@ fn write_temporary(
     file.write_all(text.as_bytes())?;
     if is_nameless {
         // A name can only be given to it through /proc, open(2) on O_TMPFILE.
-        linkat(CWD, &path_of(&file), folder, temporary, AtFlags::SYMLINK_FOLLOW)?;
+        linkat(CWD, path_of(&file), folder, temporary, AtFlags::SYMLINK_FOLLOW)?;
     }
     Ok(())
 }

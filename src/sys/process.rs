@@ -206,3 +206,9 @@ pub fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::try_from(time).expect("the monotonic clock is not negative")
 }
+
+/// Time since boot, suspend included: what /proc counts the start of a process by.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).expect("the clock is not negative")
+}
