@@ -9,8 +9,9 @@ export LC_ALL=C
 program=$(realpath "${1:-target/release/treekill-run}")
 rounds=${2:-5}
 
-# The keeper takes a signal from the command for a request to stop, so the tree is complete by then.
-tree='for ((i = 1; i < $0; i++)); do sleep 60 & done; kill -TERM $PPID; wait'
+# The keeper takes a signal from the command for a request to stop, so the tree is complete by then, and by the pause
+# each process has got as far as its own sleep: else they would compete with the keeper for the CPUs.
+tree='for ((i = 1; i < $0; i++)); do sleep 60 & done; sleep 1; kill -TERM $PPID; wait'
 
 # Microseconds that each round took, and processes that were left out.
 measure() {

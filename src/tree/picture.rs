@@ -48,7 +48,7 @@ pub struct Seen {
     pub memory: Option<u64>,
     /// How many threads it has.
     pub threads: Option<u32>,
-    /// Where in the kernel it waits.
+    /// Where in the kernel it waits, if the system call is not known or can't be interrupted.
     pub wait_channel: Option<String>,
     /// The system call that it is blocked in.
     pub system_call: Option<&'static str>,
@@ -229,10 +229,15 @@ fn look(process: &Process, caller: &Caller) -> Option<(Seen, Vec<u64>)> {
         seen.argv = procfs::split_arguments(&folder.read("cmdline").unwrap_or_default());
     }
     let text = |name| folder.read(name).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    seen.wait_channel = text("wchan").filter(|name| !matches!(name.as_str(), "" | "0"));
-    let call = text("syscall").and_then(|line| calls::parse(&line));
-    seen.system_call = call.and_then(|call| call.name);
-    seen.waits_on = call.and_then(|call| call.descriptor).and_then(|number| folder.link(&format!("fd/{number}")));
+    if stat.state != 'R' {
+        let call = text("syscall").and_then(|line| calls::parse(&line));
+        seen.system_call = call.and_then(|call| call.name);
+        seen.waits_on = call.and_then(|call| call.descriptor).and_then(|number| folder.link(&format!("fd/{number}")));
+        // A call that is known says as much, and the kernel takes its time to find the name.
+        if seen.system_call.is_none() || stat.state == 'D' {
+            seen.wait_channel = text("wchan").filter(|name| !matches!(name.as_str(), "" | "0"));
+        }
+    }
     seen.cwd = folder.link("cwd");
     let sockets = folder.descriptors(&mut seen, caller);
     Some((seen, sockets))
