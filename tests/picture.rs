@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use common::needs::require;
 use common::running::state_of;
-use common::{BOUND, Backend, Ended, Nest, Run, both_backends, fixture};
+use common::{BOUND, Backend, Ended, Nest, Run, USER, both_backends, fixture};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
@@ -253,6 +253,39 @@ fn under_a_foreign_proc_nothing_of_it_is_believed() {
         assert_eq!((&process["comm"], &process["state"]), (&"?".into(), &"unknown".into()), "{report:#}");
         assert_eq!((&process["argv"], &process["cwd"]), (&Value::Array(vec![]), &Value::Null), "{report:#}");
     }
+}
+
+/// With hidepid an ordinary user sees the own processes and no others.
+#[test]
+fn among_hidden_processes_the_own_tree_is_seen() {
+    require!("delegation", "mountns", "setpriv");
+    let user = USER.to_string();
+    let script = "mount -t proc -o hidepid=2 proc /proc || exit 71; exec \"$@\"";
+    let words = ["unshare", "--mount", "sh", "-c", script, "sh", "setpriv", "--reuid", &user, "--regid", &user];
+    let nest = Nest::new().expect("a cgroup can be made");
+    nest.delegate(USER);
+    let run = Run::new(Backend::Cgroup).within(nest).prefixed(words.iter().copied().chain(["--clear-groups"]));
+    let ended = run.directory("/").options("--report-fd 1 -t 1").fixture("fork [ say child hang ] hang").finish();
+    if ended.status.code() == Some(71) {
+        common::needs::skip("mountns", "mounts cannot be changed here");
+        return;
+    }
+    let report: Value = serde_json::from_slice(&ended.exited(124).stdout).expect("JSON");
+    assert_eq!(seen(&report, ended.value("child"))["cwd"], "/", "{report:#}");
+}
+
+#[test]
+fn a_picture_that_nobody_sees_is_not_taken() {
+    require!("strace");
+    let scratch = common::Scratch::new();
+    let looks = |options: &str| {
+        let trace = scratch.join("trace");
+        let strace = ["strace", "-f", "-e", "trace=openat", "-o", trace.to_str().expect("text")];
+        Run::new(Backend::Auto).prefixed(strace).options(options).fixture("fork [ hang ] hang").finish().exited(124);
+        std::fs::read_to_string(&trace).expect("a trace").matches("\"syscall\"").count()
+    };
+    assert_eq!(looks("-q -t 500ms"), 0);
+    assert_eq!(looks("-t 500ms"), 2);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::needs::require;
 use common::{Backend, Ended, Run, both_backends};
 use serde_json::Value;
 
@@ -68,4 +69,18 @@ fn stats_are_one_line_that_was_asked_for(backend: Backend) {
 fn without_a_command_nothing_was_used(backend: Backend) {
     let ended = Run::new(backend).report().options("--stats").command(["no-such-command-of-treekill"]).finish();
     assert_eq!(ended.exited(127).stderr.lines().count(), 2, "{ended}");
+}
+
+#[test]
+fn who_did_not_ask_does_not_pay_for_counting() {
+    require!("cgroup", "strace");
+    let scratch = common::Scratch::new();
+    let looks = |options: &str| {
+        let trace = scratch.join("trace");
+        let strace = ["strace", "-f", "-e", "trace=openat", "-o", trace.to_str().expect("text")];
+        Run::new(Backend::Cgroup).prefixed(strace).options(options).fixture("exit 0").finish().exited(0);
+        std::fs::read_to_string(&trace).expect("a trace").matches("cpu.stat").count()
+    };
+    assert_eq!(looks("-t 20"), 0);
+    assert!(looks("-t 20 --stats") > 0);
 }

@@ -17,6 +17,9 @@ use super::Keeper;
 
 /// How long looking at processes may hold up the first signal.
 const LOOK: Duration = Duration::from_millis(15);
+/// How long finding out the command lines of processes by name may take besides, but for the first few.
+const NAMING: Duration = Duration::from_millis(4);
+const NAMED_AT_LEAST: usize = 10;
 
 impl Keeper<'_> {
     /// Takes a picture of the tree for those who will see it; of the first signal of a stop only.
@@ -82,8 +85,9 @@ impl Keeper<'_> {
 
     pub(super) fn describe_tree(&self) -> Vec<ProcessReport> {
         let list = self.list();
-        let until = sys::now() + LOOK;
-        list.iter().map(|process| ProcessReport::of(process, until)).collect()
+        let until = sys::now() + NAMING;
+        let has_time = |rank| rank < NAMED_AT_LEAST || sys::now() < until;
+        list.iter().zip(0..).map(|(process, rank)| ProcessReport::of(process, has_time(rank))).collect()
     }
 }
 

@@ -1,13 +1,10 @@
 //! A process as the report and the messages name it.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use super::milliseconds;
 use crate::outcome::End;
 use crate::signals::Sig;
-use crate::sys;
 use crate::tree::{Net, Process, procfs};
 
 /// A process of the tree.
@@ -39,11 +36,11 @@ pub struct ProcessReport {
 const SHOWN: usize = 60;
 
 impl ProcessReport {
-    /// What can be seen of a process now. Once this moment has passed, only what the listing knew.
-    pub fn of(process: &Process, until: Duration) -> ProcessReport {
+    /// What can be seen of a process now; without details only what the listing knew.
+    pub fn of(process: &Process, has_details: bool) -> ProcessReport {
         // Where /proc shows nothing of it, what it shows under this number is somebody else.
         let stat = process.stat.as_ref();
-        let seen = stat.filter(|_| sys::now() < until);
+        let seen = stat.filter(|_| has_details);
         ProcessReport {
             pid: process.pid.as_raw_pid(),
             ppid: stat.and_then(|stat| stat.parent).map(|pid| pid.as_raw_pid()),
