@@ -75,7 +75,7 @@ docs: ## generate manual, completions and the tables of README.md again
 	$(CARGO) run --quiet --example generate
 
 # What depends on the kernel most; `tests/lab/test-kernel VERSION` alone runs everything.
-KERNEL_TESTS := boundary limits escapes fallbacks leftovers status timeouts
+KERNEL_TESTS := boundary limits usage picture escapes fallbacks leftovers status timeouts
 
 test-kernels: ## the tests of the boundary on Linux 5.10, 6.1, 6.12 and 7.x in QEMU (root, Debian host)
 	for version in 5.10 6.1 6.12 7; do tests/lab/test-kernel $$version $(KERNEL_TESTS) || exit; done

@@ -31,7 +31,7 @@ complete -c treekill-run -l report-schema -d 'Print the JSON Schema of the repor
 complete -c treekill-run -l stats -d 'Say in one line at the end what the tree has used; -q does not silence that'
 complete -c treekill-run -l gnu -d 'Read GNU timeout\'s command line; must come first, implied when called timeout'
 complete -c treekill-run -s q -l quiet -d 'Say nothing but treekill-run\'s own errors'
-complete -c treekill-run -s v -l verbose -d 'Say each step'
+complete -c treekill-run -s v -l verbose -d 'Say each step, and show the tree as it was when a stop began'
 complete -c treekill-run -s h -l help -d 'Print help; the manual says more'
 complete -c treekill-run -s V -l version -d 'Print the version'
 

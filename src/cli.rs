@@ -132,7 +132,7 @@ pub struct Options {
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Say each step
+    /// Say each step, and show the tree as it was when a stop began
     #[arg(short, long)]
     pub verbose: bool,
 

@@ -11,6 +11,7 @@ rounds=${2:-5}
 
 # The keeper takes a signal from the command for a request to stop, so the tree is complete by then, and by the pause
 # each process has got as far as its own sleep: else they would compete with the keeper for the CPUs.
+# shellcheck disable=SC2016 # for the shell inside
 tree='for ((i = 1; i < $0; i++)); do sleep 60 & done; sleep 1; kill -TERM $PPID; wait'
 
 # Microseconds that each round took, and processes that were left out.

@@ -25,6 +25,9 @@ const COMMANDS: usize = 50;
 const MUCH_MEMORY: u64 = 100 << 20;
 const MUCH_CPU: u64 = 100;
 
+/// Calls that wait for one of many descriptors.
+const EVENTS: [&str; 6] = ["poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"];
+
 const DIM: &str = "2";
 const BOLD: &str = "1";
 const GREEN: &str = "32";
@@ -163,14 +166,13 @@ fn notes(seen: &Seen, is_in_background: bool) -> Vec<String> {
     let mut notes = vec![];
     // A server waits for whoever connects: that it listens says it all.
     notes.extend(waiting(seen).filter(|_| seen.listens.is_empty()));
-    if let Some(terminal) = &seen.terminal
-        && seen.waits_on.as_ref() != Some(terminal)
-    {
-        notes.push(format!("stdin is {terminal}"));
-    }
     let listens: Vec<String> = seen.listens.iter().map(|address| short_address(address)).collect();
     if !listens.is_empty() {
         notes.push(format!("listens on {}", listens.join(" and ")));
+    }
+    // In a terminal that is everybody's stdin. It matters to those who may wait for its user.
+    if let Some(terminal) = seen.terminal.as_ref().filter(|_| may_wait_for_input(seen)) {
+        notes.push(format!("stdin is {terminal}"));
     }
     // All of a tree inherit the caller's pipes: that is news of those alone that were to be in the background.
     if is_in_background && !seen.holds.is_empty() {
@@ -183,6 +185,12 @@ fn notes(seen: &Seen, is_in_background: bool) -> Vec<String> {
         notes.push(amount(memory));
     }
     notes.into_iter().map(|note| printable(&note)).collect()
+}
+
+/// Whether it may wait for input in a way that does not name where from.
+fn may_wait_for_input(seen: &Seen) -> bool {
+    let waits_for_events = seen.system_call.is_some_and(|call| EVENTS.contains(&call));
+    seen.state == "stopped" || (waits_for_events && seen.listens.is_empty())
 }
 
 /// What it waits for, where the system call tells more than the state does.
@@ -203,7 +211,7 @@ fn waiting(seen: &Seen) -> Option<String> {
         "connect" => "connects".into(),
         "flock" | "fcntl" => format!("waits for the lock of{}", target()),
         "rt_sigsuspend" | "rt_sigtimedwait" => "waits for a signal".into(),
-        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait" => "waits for events".into(),
+        call if EVENTS.contains(&call) => "waits for events".into(),
         // The state says it.
         "nanosleep" | "clock_nanosleep" | "pause" => return None,
         call => format!("in {call}{}", target()),

@@ -302,3 +302,6 @@ impl Folder {
         sockets
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,8 @@ fn one_process_is_a_part_of_a_sentence() {
         ..process(0, 1, &["cat", "a\nb"])
     };
     assert_eq!(in_one_line(&reader), "cat 'a\\nb' (1) sleeping 1.2s, reads /dev/pts/3");
+    let editor = Seen { system_call: Some("pselect6"), waits_on: None, ..reader.clone() };
+    assert_eq!(in_one_line(&editor), "cat 'a\\nb' (1) sleeping 1.2s, waits for events, stdin is /dev/pts/3");
     assert_eq!(in_one_line(&Seen::hidden(7, Net::Boundary)), "? (7) unknown");
 }
 
