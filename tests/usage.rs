@@ -84,3 +84,28 @@ fn who_did_not_ask_does_not_pay_for_counting() {
     assert_eq!(looks("-t 20"), 0);
     assert!(looks("-t 20 --stats") > 0);
 }
+
+/// A cgroup with the controllers counts the whole tree's memory and processes, not the biggest process.
+#[test]
+fn a_cgroup_with_controllers_counts_the_tree_as_a_whole() {
+    require!("controllers");
+    let steps = "fork [ fill 24 say full hang ] fork [ fill 24 say full hang ] wait";
+    let run = Run::new(Backend::Cgroup).report().options("--memory-max 1G --pids-max 500 --stats");
+    let mut running = run.fixture(steps).spawn();
+    (0..2).for_each(|_| drop(running.expect("full")));
+    running.signal(rustix::process::Signal::TERM);
+    let ended = running.wait();
+    let usage = usage(&ended);
+    // The files are of Linux 5.19 and 6.1.
+    if usage["memory_peak"]["source"] == "cgroup" {
+        let peak = usage["memory_peak"]["bytes"].as_u64().expect("a number");
+        assert!((48 << 20..128 << 20).contains(&peak), "{usage:#}");
+    }
+    if !usage["processes_peak"].is_null() {
+        assert_eq!(
+            (&usage["processes_peak"]["count"], &usage["processes_peak"]["source"]),
+            (&3.into(), &"cgroup".into())
+        );
+        ended.complained_of("3 processes at most");
+    }
+}
