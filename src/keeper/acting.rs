@@ -48,7 +48,7 @@ impl Keeper<'_> {
             self.announce(sig);
         }
         let list = self.list();
-        self.take_picture(&list);
+        self.take_picture(&list, sys::now());
         let group = self.commands_group(&list);
         let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
         let is_receiver = |process: &Process| match receivers {

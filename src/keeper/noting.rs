@@ -22,14 +22,14 @@ const NAMING: Duration = Duration::from_millis(4);
 const NAMED_AT_LEAST: usize = 10;
 
 impl Keeper<'_> {
-    /// Takes a picture of the tree for those who will see it; of the first signal of a stop only.
-    pub(super) fn take_picture(&mut self, list: &[Process]) {
+    /// Takes a picture of the tree for those who will see it; of the first signal of a stop only. That is held up from
+    /// `since` on.
+    pub(super) fn take_picture(&mut self, list: &[Process], since: Duration) {
         if self.is_picture_wanted() {
-            let now = sys::now();
             // Of the time that the tree has for the signal it takes no more than a small share.
-            let left = self.supervisor.next_deadline().map(|deadline| deadline.saturating_sub(now) / 4);
-            let picture = Picture::take(list, now + left.map_or(LOOK, |left| left.min(LOOK)));
-            self.report.tree_at_stop = Some(TreeReport::new(now - self.start, sys::now() - now, picture));
+            let left = self.supervisor.next_deadline().map(|deadline| deadline.saturating_sub(since) / 4);
+            let picture = Picture::take(list, since + left.map_or(LOOK, |left| left.min(LOOK)));
+            self.report.tree_at_stop = Some(TreeReport::new(since - self.start, sys::now() - since, picture));
         }
     }
 
@@ -38,8 +38,9 @@ impl Keeper<'_> {
         let outcome = self.supervisor.outcome();
         let is_broken = outcome.cause == Cause::FrontDied || outcome.failure.is_some();
         if !is_broken && self.receivers.is_none() && self.is_picture_wanted() {
-            let list = self.tree.list(Some(sys::now() + LOOK));
-            self.take_picture(&self.with_command(list));
+            let since = sys::now();
+            let list = self.tree.list(Some(since + LOOK));
+            self.take_picture(&self.with_command(list), since);
         }
     }
 

@@ -99,8 +99,8 @@ const MOST_BYTES: usize = 256 << 10;
 /// How many descriptors of a process are looked at.
 const MOST_DESCRIPTORS: usize = 256;
 
-/// How many are looked at in any case: half a millisecond, whoever takes the CPU from us meanwhile.
-const AT_LEAST: usize = 10;
+/// How many are looked at in any case: work of a millisecond, however little of the CPUs others leave us.
+const AT_LEAST: usize = 16;
 
 impl Picture {
     /// Looks at the processes of a listing, parents first, until this moment.

@@ -17,12 +17,12 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// The addresses of those of these sockets that listen. After this moment no further table is read.
+    /// The addresses of those of these sockets that listen. After this moment no table is read but the first.
     pub(super) fn of(&mut self, pid: i32, inodes: &[u64], until: Duration) -> Vec<String> {
         let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) else { return vec![] };
         let namespace = namespace.to_string_lossy().into_owned();
         if !self.namespaces.contains_key(&namespace) {
-            if sys::now() >= until {
+            if sys::now() >= until && !self.namespaces.is_empty() {
                 return vec![];
             }
             self.namespaces.insert(namespace.clone(), read(pid));
