@@ -18,7 +18,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos gnu-check demo bench install uninstall man completions docs \
+.PHONY: build static test chaos gnu-check demo bench bench-picture install uninstall man completions docs \
 	test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -50,6 +50,9 @@ demo: build ## a daemon that timeout(1) leaves alive and treekill-run does not
 bench: build ## the cost of a run, as ratios to GNU timeout and to no wrapper at all
 	tests/bench.sh '$(BIN)'
 
+bench-picture: build ## what a picture of 100 and of 5000 processes costs, beside the bounds
+	tests/bench-picture.sh '$(BIN)'
+
 # Installing needs no cargo when the binary is there, so `make && sudo make install` works.
 install: $(BIN) ## install binary, manual and completions below PREFIX
 	$(INSTALL) -D -m 755 '$(BIN)' '$(BINDIR)/treekill-run'
@@ -72,7 +75,7 @@ docs: ## generate manual, completions and the tables of README.md again
 	$(CARGO) run --quiet --example generate
 
 # What depends on the kernel most; `tests/lab/test-kernel VERSION` alone runs everything.
-KERNEL_TESTS := boundary limits escapes fallbacks leftovers status timeouts
+KERNEL_TESTS := boundary limits usage picture escapes fallbacks leftovers status timeouts
 
 test-kernels: ## the tests of the boundary on Linux 5.10, 6.1, 6.12 and 7.x in QEMU (root, Debian host)
 	for version in 5.10 6.1 6.12 7; do tests/lab/test-kernel $$version $(KERNEL_TESTS) || exit; done

@@ -23,7 +23,7 @@ _treekill__run() {
 
     case "${cmd}" in
         treekill__run)
-            opts="-t -s -k -p -b -f -q -v -h -V --timeout --signal --kill-after --stages --signal-to --preserve-status --leftovers --leftover-grace --leftover-status --keep --drain-limit --idle-timeout --backend --memory-max --pids-max --cpu-max --die-with-parent --no-guard --no-new-privs --foreground --new-session --report --report-fd --gnu --quiet --verbose --doctor --help --version"
+            opts="-t -s -k -p -b -f -q -v -h -V --timeout --signal --kill-after --stages --signal-to --preserve-status --leftovers --leftover-grace --leftover-status --keep --drain-limit --idle-timeout --backend --memory-max --pids-max --cpu-max --die-with-parent --no-guard --no-new-privs --foreground --new-session --report --report-fd --report-schema --stats --gnu --quiet --verbose --doctor --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

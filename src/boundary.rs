@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::process::Pid;
 
 use cgroup::Leaf;
-pub use cgroup::{Hits, Ownerless, acknowledge};
+pub use cgroup::{Counters, Hits, Ownerless, acknowledge};
 use pidns::Pidns;
 pub use pidns::{Namespace, show_own_namespace};
 pub use systemd::Offer;
@@ -85,6 +85,14 @@ pub trait Boundary {
     /// How often the tree has hit its limits; final once it was removed.
     fn hits(&self) -> Hits {
         Hits::default()
+    }
+
+    /// From now on looks at what its processes have used before it is removed.
+    fn count(&self) {}
+
+    /// What its processes have used, if it was told to count; final once it was removed.
+    fn counters(&self) -> Counters {
+        Counters::default()
     }
 
     /// Lets the chosen of its processes go on: moved to where the caller lives, or where that can't be left in it. Gives

@@ -124,6 +124,14 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub report_fd: Option<u16>,
 
+    /// Print the JSON Schema of the report and do nothing else
+    #[arg(long, exclusive = true)]
+    pub report_schema: bool,
+
+    /// Say in one line at the end what the tree has used; -q does not silence that
+    #[arg(long)]
+    pub stats: bool,
+
     /// Read GNU timeout's command line; must come first, implied when called timeout
     #[arg(long)]
     pub gnu: bool,
@@ -132,7 +140,7 @@ pub struct Options {
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Say each step
+    /// Say each step, and show the tree as it was when a stop began
     #[arg(short, long)]
     pub verbose: bool,
 

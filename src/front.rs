@@ -20,7 +20,7 @@ use crate::doctor;
 use crate::keeper::{Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
 use crate::plan::{Plan, Verbosity};
-use crate::report::{Report, Target};
+use crate::report::{Report, SCHEMA, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Inherited};
 use crate::tree::procfs;
@@ -32,6 +32,7 @@ use terminal::Terminal;
 /// The whole program.
 pub fn run() -> ExitCode {
     let options = match cli::parse(&std::env::args_os().collect::<Vec<_>>(), &sys::radix) {
+        Ok(Request::Run(options)) if options.report_schema => return print(SCHEMA),
         Ok(Request::Run(options)) => *options,
         Ok(Request::Print(text)) => return print(&text),
         Err(line) => return fail(Verbosity::Normal, FAILED, &line),

@@ -5,6 +5,8 @@
 mod acting;
 mod ending;
 mod keeping;
+mod noting;
+mod telling;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -95,6 +97,9 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         no_new_privs: plan.no_new_privs,
         boundary,
     };
+    if target.is_some() || plan.has_stats {
+        boundary.count();
+    }
     let born = begun.and_then(|()| spawn::spawn(&mut program, &birth));
     let start = sys::now();
     let mut keeper = Keeper {
@@ -107,7 +112,8 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         has_news: false,
         start,
         group: birth.join_group.map(Pid::as_raw_pid),
-        receivers: vec![],
+        receivers: None,
+        leftovers: noting::ByPid::new(),
         activity: Activity::default(),
         must_reap: false,
         watch: None,
@@ -139,8 +145,10 @@ struct Keeper<'a> {
     start: Duration,
     /// The process group that the command was born into.
     group: Option<i32>,
-    /// Who got the first signal of the stop.
-    receivers: Vec<Process>,
+    /// Who got the first signal of the stop, once there was one.
+    receivers: Option<Vec<Process>>,
+    /// Where those of the report's leftovers are whose end is not known yet.
+    leftovers: noting::ByPid,
     /// What the tree has done.
     activity: Activity,
     /// Children may have news.
@@ -406,6 +414,7 @@ impl Keeper<'_> {
             }
             // Nobody else continues it, and orphans wait for it to reap them.
             Reaped::Stopped(pid, _) if is_init(pid) => sys::signal_child(pid, Sig::CONT),
+            Reaped::Ended(pid, end) => self.note_end(pid, end),
             _ => {}
         }
     }

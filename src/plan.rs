@@ -165,9 +165,9 @@ pub struct Policy {
 pub enum Verbosity {
     /// Errors of our own only.
     Quiet,
-    /// One line when something was out of the ordinary.
+    /// One line when something was out of the ordinary; after a timeout also the tree as it was, in ten lines at most.
     Normal,
-    /// Each step.
+    /// Each step, and the tree as it was when a stop began.
     Verbose,
 }
 
@@ -242,6 +242,8 @@ pub struct Plan {
     pub verbosity: Verbosity,
     /// Each signal of a stop is said as GNU timeout says it.
     pub announces_signals: bool,
+    /// What the tree has used is said.
+    pub has_stats: bool,
 }
 
 impl Plan {
@@ -299,6 +301,7 @@ impl Plan {
             no_new_privs: options.no_new_privs,
             verbosity,
             announces_signals,
+            has_stats: options.stats,
         }
     }
 }

@@ -1,17 +1,28 @@
 //! What happened, as one JSON object; and where it is written. The front opens the target, the keeper writes it.
 
+mod drawing;
+mod process;
+mod screen;
 mod target;
+mod usage;
 
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+pub use drawing::{Canvas, draw, in_one_line};
+pub use process::{ProcessReport, command_line};
+pub use screen::canvas;
 pub use target::Target;
+pub use usage::Usage;
 
 use crate::limits::Limits;
 use crate::outcome::{Cause, End, Exit, Failure, Outcome};
 use crate::signals::Sig;
-use crate::tree::{Net, Process, procfs};
+use crate::tree::Picture;
+
+/// The JSON Schema of the report.
+pub const SCHEMA: &str = include_str!("report/schema.json");
 
 /// The report, schema 1. Field names are the JSON's.
 #[derive(Debug, Serialize)]
@@ -42,6 +53,12 @@ pub struct Report {
     pub idle_without_io: bool,
     /// Each thing that was done to the tree.
     pub steps: Vec<Step>,
+    /// How many later steps are not on that list, which is bounded.
+    pub steps_left_out: u64,
+    /// What the tree was doing when a stop began; null if none did.
+    pub tree_at_stop: Option<TreeReport>,
+    /// What the tree has used; null if it was never started.
+    pub usage: Option<Usage>,
     /// Processes that outlived the command and their grace, and were ended.
     pub leftovers: Vec<ProcessReport>,
     /// Processes that were left running as the options say.
@@ -51,7 +68,12 @@ pub struct Report {
     /// How it is known that nothing else is alive: `kernel` (no descendant is left and the boundary is empty) or `walk`
     /// (the boundary is empty, and nothing but what was kept was found below it).
     pub proof: Option<&'static str>,
+    #[serde(skip)]
+    was_released: bool,
 }
+
+/// How many steps a report holds: a signal a millisecond is passed on for as long as a run may last.
+const MOST_STEPS: usize = 1000;
 
 /// What held the tree, and what did not.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -104,6 +126,26 @@ impl LimitsReport {
     }
 }
 
+/// What the tree was doing, before the first signal.
+#[derive(Debug, Serialize)]
+pub struct TreeReport {
+    /// Milliseconds since the command's birth.
+    pub at_ms: u64,
+    /// How long that held up the first signal, in microseconds.
+    pub took_us: u64,
+    /// The processes.
+    #[serde(flatten)]
+    pub picture: Picture,
+}
+
+impl TreeReport {
+    /// A picture that was begun at this time of the run, and took so long.
+    pub fn new(at: Duration, took: Duration, picture: Picture) -> TreeReport {
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        TreeReport { at_ms: milliseconds(at), took_us, picture }
+    }
+}
+
 /// How the command itself ended.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -125,82 +167,10 @@ pub struct Step {
     pub signal: Option<String>,
     /// How many processes it was sent to, or were moved.
     pub count: Option<usize>,
-}
-
-/// A process of the tree.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProcessReport {
-    /// Its pid.
-    pub pid: i32,
-    /// Its parent's pid; null where it can't be seen.
-    pub ppid: Option<i32>,
-    /// The name of its program.
-    pub comm: String,
-    /// Its arguments.
-    pub argv: Vec<String>,
-    /// Its state as a word.
-    pub state: &'static str,
-    /// Its age in milliseconds.
-    pub age_ms: Option<u64>,
-    /// Its cgroup.
-    pub cgroup: Option<String>,
-    /// What held it: `boundary` or `ancestry`.
-    pub held_by: &'static str,
-    /// The pid of the process that traces it.
-    pub tracer: Option<i32>,
-}
-
-/// Clock ticks a second as /proc counts them: USER_HZ, which is 100 on every architecture of Linux.
-const TICKS: f64 = 100.0;
-
-impl ProcessReport {
-    /// What can be seen of a process now.
-    pub fn of(process: &Process) -> ProcessReport {
-        let stat = process.stat.as_ref();
-        let age = |stat: &procfs::Stat| {
-            #[expect(clippy::cast_precision_loss, reason = "a start time of centuries is not met")]
-            let started = stat.start as f64 / TICKS;
-            Duration::try_from_secs_f64(procfs::uptime()? - started).ok().map(milliseconds)
-        };
-        ProcessReport {
-            pid: process.pid.as_raw_pid(),
-            ppid: stat.and_then(|stat| stat.parent).map(|pid| pid.as_raw_pid()),
-            comm: stat.map_or_else(|| "?".into(), |stat| stat.comm.clone()),
-            // Where /proc shows nothing of it, what it shows under this number is somebody else.
-            argv: stat.map(|_| procfs::arguments(process.pid)).unwrap_or_default(),
-            state: state_word(stat.map(|stat| stat.state)),
-            age_ms: stat.and_then(age),
-            cgroup: stat.and_then(|_| procfs::cgroup(process.pid)),
-            held_by: match process.net {
-                Net::Boundary => "boundary",
-                Net::Ancestry => "ancestry",
-            },
-            tracer: stat.and_then(|_| procfs::tracer(process.pid)).map(|pid| pid.as_raw_pid()),
-        }
-    }
-
-    /// `sleep (123)`, with what keeps it alive.
-    pub fn in_words(&self) -> String {
-        let traced = self.tracer.map(|tracer| format!(", traced by {tracer}")).unwrap_or_default();
-        let held = if matches!(self.state, "running" | "sleeping") { "" } else { self.state };
-        let comma = if held.is_empty() { "" } else { ", " };
-        format!("{} ({}{comma}{held}{traced})", self.comm, self.pid)
-    }
-}
-
-/// The states of proc_pid_stat(5) in words.
-fn state_word(state: Option<char>) -> &'static str {
-    match state {
-        Some('R') => "running",
-        Some('S') => "sleeping",
-        Some('D') => "uninterruptible",
-        Some('Z') => "zombie",
-        Some('T') => "stopped",
-        Some('t') => "traced",
-        Some('I') => "idle",
-        Some('X') => "dead",
-        _ => "unknown",
-    }
+    /// How often in a row it was done.
+    pub times: u64,
+    /// When it was done last.
+    pub last_ms: u64,
 }
 
 impl Report {
@@ -220,17 +190,33 @@ impl Report {
             limits: LimitsReport::new(limits),
             idle_without_io: false,
             steps: vec![],
+            steps_left_out: 0,
+            tree_at_stop: None,
+            usage: None,
             leftovers: vec![],
             kept: vec![],
             survivors: vec![],
             proof: None,
+            was_released: false,
         }
     }
 
-    /// Notes a step.
+    /// Notes a step; one that repeats the last is counted there.
     pub fn step(&mut self, at: Duration, action: &'static str, signal: Option<Sig>, count: Option<usize>) {
         let signal = signal.map(|sig| sig.to_string());
-        self.steps.push(Step { at_ms: milliseconds(at), action, signal, count });
+        let at_ms = milliseconds(at);
+        self.was_released |= matches!(action, "release" | "keep");
+        // What ends a run is on the list in any case.
+        let is_full = self.steps.len() >= MOST_STEPS && !matches!(action, "kill" | "keep" | "release");
+        let is_next = self.steps_left_out == 0;
+        match self.steps.last_mut() {
+            Some(last) if is_next && last.action == action && last.signal == signal && last.count == count => {
+                last.times += 1;
+                last.last_ms = at_ms;
+            }
+            _ if is_full => self.steps_left_out += 1,
+            _ => self.steps.push(Step { at_ms, action, signal, count, times: 1, last_ms: at_ms }),
+        }
     }
 
     /// Fills in how it ended, this long after the start.
@@ -244,8 +230,7 @@ impl Report {
             (None, Some(End::Signaled(sig))) => Some(CommandStatus::Signaled(sig.to_string())),
             _ => None,
         };
-        let was_released = self.steps.iter().any(|step| matches!(step.action, "release" | "keep"));
-        self.proof = match (outcome.survived, was_released) {
+        self.proof = match (outcome.survived, self.was_released) {
             (true, _) => None,
             (false, false) => Some("kernel"),
             (false, true) => Some("walk"),
@@ -274,6 +259,71 @@ fn moment() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
 
+/// `64M`, `1.5K`: an amount of bytes, rounded.
+pub fn amount(bytes: u64) -> String {
+    let units = ["bytes", "K", "M", "G", "T", "P", "E"];
+    let power = (bytes.max(1).ilog2() / 10) as usize;
+    let tenths = (u128::from(bytes) * 10) >> (10 * power);
+    match (power, tenths / 10, tenths % 10) {
+        (0, ..) => format!("{bytes} bytes"),
+        (_, whole @ 0..10, tenths @ 1..) => format!("{whole}.{tenths}{}", units[power]),
+        (_, whole, _) => format!("{whole}{}", units[power]),
+    }
+}
+
+/// `1.2s`, `12s`, `3m`: as exact as somebody wants to know it.
+pub fn seconds(milliseconds: u64) -> String {
+    let tenths = milliseconds / 100;
+    match milliseconds / 1000 {
+        0..10 => format!("{}.{}s", tenths / 10, tenths % 10),
+        whole @ 10..120 => format!("{whole}s"),
+        whole @ 120..7200 => format!("{}m", whole / 60),
+        whole @ 7200..172_800 => format!("{}h", whole / 3600),
+        whole => format!("{}d", whole / 86400),
+    }
+}
+
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report::new(vec![], Limits { memory: None, pids: None, cpu: None })
+    }
+
+    #[test]
+    fn steps_are_bounded_whatever_is_passed_on() {
+        let mut report = report();
+        for at in 0..5000 {
+            report.step(Duration::from_millis(at), "relay", Some(Sig::TERM), Some(1));
+        }
+        assert_eq!(report.steps.len(), 1);
+        assert_eq!((report.steps[0].at_ms, report.steps[0].last_ms, report.steps[0].times), (0, 4999, 5000));
+        for at in 0..5000 {
+            let sig = if at % 2 == 0 { Sig::TERM } else { Sig::HUP };
+            report.step(Duration::from_millis(at), "relay", Some(sig), Some(1));
+        }
+        assert_eq!(report.steps.len(), MOST_STEPS);
+        // One of them, the first, was counted with those before.
+        assert_eq!(report.steps_left_out, 5000 - 1 - (MOST_STEPS as u64 - 1));
+    }
+
+    #[test]
+    fn an_amount_is_as_exact_as_it_matters() {
+        for (bytes, text) in [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1K"), (1536, "1.5K"), (64 << 20, "64M")] {
+            assert_eq!(amount(bytes), text);
+        }
+        assert_eq!(amount(u64::MAX), "15E");
+    }
+
+    #[test]
+    fn a_time_is_as_exact_as_it_matters() {
+        for (milliseconds, text) in [(0, "0.0s"), (1234, "1.2s"), (65_000, "65s"), (180_000, "3m"), (8_000_000, "2h")] {
+            assert_eq!(seconds(milliseconds), text);
+        }
+    }
 }

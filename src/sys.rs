@@ -15,7 +15,7 @@ pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{
     Fork, Reaped, clone_into_cgroup, close_standard_stream, die_with_thread_that_forked, duplicate, exec, exit_now,
     fork, fork_with_pidfd, has_children, has_ended, now, own_pid, peer, reap, reap_at_its_end, reap_only, send_signal,
-    signal_child,
+    signal_child, since_boot,
 };
 pub use signal::{
     Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signals, set_disposition, set_mask,

@@ -5,7 +5,9 @@
 //! be ours, by membership in the boundary or by ancestry from the top.
 
 mod activity;
+mod calls;
 mod drain;
+mod picture;
 pub mod procfs;
 
 use std::cell::OnceCell;
@@ -18,6 +20,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use activity::Activity;
 pub use drain::Drained;
+pub use picture::{Picture, Seen};
+use serde::Serialize;
 
 use crate::boundary::{Boundary, Namespace};
 use crate::signals::Sig;
@@ -40,12 +44,23 @@ pub fn batch() -> usize {
 }
 
 /// Which net holds a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Net {
     /// It is in the boundary.
     Boundary,
     /// It descends from us, and has left the boundary.
     Ancestry,
+}
+
+impl Net {
+    /// As the report and the messages name it.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Net::Boundary => "boundary",
+            Net::Ancestry => "ancestry",
+        }
+    }
 }
 
 /// A process of the tree at the moment of a listing.

@@ -55,6 +55,19 @@ impl Voice {
         }
     }
 
+    /// Says what was asked for.
+    pub fn answer(&mut self, text: impl Display) {
+        self.line(text);
+    }
+
+    /// Shows lines that were drawn, harmless as they are, behind the line that they belong to.
+    pub fn drawing(&mut self, lines: &[String]) {
+        if self.verbosity >= Verbosity::Normal {
+            lines.iter().for_each(|line| self.push(&format!("{line}\n")));
+            self.write_unless_held();
+        }
+    }
+
     /// Says a step.
     pub fn step(&mut self, text: impl Display) {
         if self.verbosity >= Verbosity::Verbose {
@@ -75,12 +88,19 @@ impl Voice {
     }
 
     fn line(&mut self, text: impl Display) {
-        let line = format!("{}: {}\n", self.name, printable(&text.to_string()));
+        self.push(&format!("{}: {}\n", self.name, printable(&text.to_string())));
+        self.write_unless_held();
+    }
+
+    fn push(&mut self, line: &str) {
         if self.pending.len() + line.len() > MOST {
             self.dropped += 1;
-            return;
+        } else {
+            self.pending.extend_from_slice(line.as_bytes());
         }
-        self.pending.extend_from_slice(line.as_bytes());
+    }
+
+    fn write_unless_held(&mut self) {
         if !self.is_held {
             self.write(Duration::ZERO);
         }
@@ -142,9 +162,15 @@ fn write_without_waiting(fd: BorrowedFd<'_>, piece: &[u8]) -> Result<usize, Errn
     }
 }
 
-/// A text that can harm no terminal and stays one line: control characters are written as escapes.
+/// A text that can harm no terminal and stays one line: control characters are written as escapes, and so are those that
+/// end lines or turn the direction of writing around.
 pub fn printable(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    let is_harmless = |c: char| {
+        let turns =
+            matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        !turns && !c.is_control()
+    };
+    text.chars().flat_map(|c| if is_harmless(c) { vec![c] } else { c.escape_default().collect() }).collect()
 }
 
 /// The cause of an error as users know it: "No such file or directory".
@@ -178,6 +204,7 @@ mod tests {
     #[test]
     fn a_hostile_name_stays_one_harmless_line() {
         assert_eq!(printable("a\x1b[31m\nb\u{9b}\té"), "a\\u{1b}[31m\\nb\\u{9b}\\té");
+        assert_eq!(printable("a\u{202e}b\u{2028}"), "a\\u{202e}b\\u{2028}");
     }
 
     #[test]

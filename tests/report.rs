@@ -21,6 +21,9 @@ both_backends! {
     normally_nothing_is_said
     what_was_out_of_the_ordinary_is_one_line
     verbose_tells_each_step_and_quiet_none
+    a_signal_that_is_repeated_is_one_step
+    leftovers_are_named_with_what_ended_them
+    every_kind_of_report_is_as_the_schema_says
 }
 
 fn has_outcome(ended: &Ended, outcome: &str, status: u8) -> Value {
@@ -159,4 +162,132 @@ fn verbose_tells_each_step_and_quiet_none(backend: Backend) {
     };
     run("-v").exited(137).complained_of("TERM").complained_of("KILL").complained_of("fixture");
     assert_eq!(run("-q").exited(137).stderr, "");
+}
+
+fn a_signal_that_is_repeated_is_one_step(backend: Backend) {
+    let mut running = Run::new(backend).report().fixture("on USR1 [ say got ] say ready hang").spawn();
+    running.expect("ready");
+    for _ in 0..5 {
+        running.signal(Signal::USR1);
+        running.expect("got");
+    }
+    running.signal(Signal::TERM);
+    let report = has_outcome(&running.wait(), "stopped", 143);
+    let steps = report["steps"].as_array().expect("a list");
+    assert_eq!(steps.len(), 2, "{report:#}");
+    assert_eq!((&steps[0]["signal"], &steps[0]["times"]), (&"USR1".into(), &5.into()), "{report:#}");
+    assert!(steps[0]["at_ms"].as_u64() <= steps[0]["last_ms"].as_u64(), "{report:#}");
+    assert_eq!(report["steps_left_out"], 0, "{report:#}");
+}
+
+fn leftovers_are_named_with_what_ended_them(backend: Backend) {
+    let net = if backend == Backend::Cgroup { "boundary" } else { "ancestry" };
+    let run = |steps: &str| Run::new(backend).report().options("-k 300ms").fixture(steps).finish();
+    for (steps, sig) in [
+        ("hang", "TERM"),
+        ("on TERM [ exit 0 ] hang", "TERM"),
+        ("ignore TERM hang", "KILL"),
+        ("kill self STOP hang", "TERM"),
+    ] {
+        let ended = run(&format!("daemon [ {steps} ] exit 0"));
+        let report = has_outcome(&ended, "exited", 193);
+        let leftover = &report["leftovers"][0];
+        assert_eq!((&leftover["ended_by"], &leftover["held_by"]), (&sig.into(), &net.into()), "{steps}: {report:#}");
+        assert!(leftover["age_ms"].as_u64() >= Some(100), "{report:#}");
+        ended.complained_of(&format!("held by {net}")).complained_of(&format!("ended by SIG{sig})"));
+        ended.complained_of(&format!("now ended: fixture daemon [ {steps} ] exit 0 ({}, 0.", leftover["pid"]));
+    }
+    // What it died of is told rather than what it was sent.
+    let ended = run("daemon [ on TERM [ kill self KILL ] hang ] exit 0");
+    assert_eq!(ended.report()["leftovers"][0]["ended_by"], "KILL", "{ended}");
+}
+
+/// The schema that the program prints.
+fn schema() -> Value {
+    let output = std::process::Command::new(common::wrapper()).arg("--report-schema").output().expect("it starts");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn every_kind_of_report_is_as_the_schema_says(backend: Backend) {
+    let schema = jsonschema::validator_for(&schema()).expect("a schema");
+    let check = |ended: &Ended| {
+        let report = ended.report();
+        let errors: Vec<String> =
+            schema.iter_errors(&report).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:#?}\n{report:#}");
+    };
+    let run = |options: &str, steps: &str| Run::new(backend).report().options(options).fixture(steps).finish();
+    for (options, steps) in [
+        ("", "exit 3"),
+        ("", "kill self KILL hang"),
+        ("-t 500ms", "fork [ listen hang ] wait"),
+        ("-t 500ms -k 100ms", "ignore TERM hang"),
+        ("-t 500ms -s KILL", "fork [ setsid hang ] hang"),
+        ("-k 1", "daemon [ hang ] exit 0"),
+        ("--leftovers wait -t 500ms", "daemon [ hang ] exit 0"),
+        ("-v --stats --die-with-parent", "exit 0"),
+        ("--backend cgroup,subreaper", "exit 0"),
+        ("--memory-max 64M --pids-max 100 --cpu-max 100%", "exit 0"),
+    ] {
+        let ended = run(options, steps);
+        // Limits can't be had everywhere; then nothing is started, and there is nothing to report.
+        if ended.status.code() != Some(195) {
+            check(&ended);
+        }
+    }
+    check(&Run::new(backend).report().command(["no-such-command-of-treekill"]).finish());
+    check(&Run::new(backend).report().command(["/"]).finish());
+    let mut running = Run::new(backend).report().fixture("say ready hang").spawn();
+    running.expect("ready");
+    running.signal(Signal::USR1);
+    check(&running.wait());
+    let mut running = Run::new(backend)
+        .report()
+        .options("--leftovers leave")
+        .may_leave()
+        .fixture("daemon [ say d hang ] exit 0")
+        .spawn();
+    let daemon = running.expect_process("d");
+    check(&running.wait());
+    let _ = rustix::process::pidfd_send_signal(&daemon, Signal::KILL);
+}
+
+/// Then a report that has what is required has every field, and none besides.
+#[test]
+fn the_schema_requires_every_field_and_allows_no_other() {
+    let mut objects = 0;
+    let mut rest = vec![schema()];
+    while let Some(part) = rest.pop() {
+        if let (Some(properties), true) = (part["properties"].as_object(), part["type"] == "object") {
+            objects += 1;
+            let mut names: Vec<&String> = properties.keys().collect();
+            names.sort_unstable();
+            let mut required: Vec<&str> =
+                part["required"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+            required.sort_unstable();
+            assert_eq!(names, required, "{part:#}");
+            assert_eq!(part["additionalProperties"], false, "{part:#}");
+            let is_described = |part: &Value| {
+                part["description"].is_string()
+                    || part["$ref"].is_string()
+                    || part["anyOf"][0]["description"].is_string()
+            };
+            assert!(properties.values().all(is_described), "{part:#}");
+        }
+        match part {
+            Value::Array(parts) => rest.extend(parts),
+            Value::Object(parts) => rest.extend(parts.into_iter().map(|(_, part)| part)),
+            _ => {}
+        }
+    }
+    assert!(objects > 10, "{objects}");
+}
+
+#[test]
+fn the_schema_stands_alone_on_the_command_line() {
+    let run = |words: &[&str]| std::process::Command::new(common::wrapper()).args(words).output().expect("it starts");
+    assert_eq!(run(&["--report-schema", "true"]).status.code(), Some(125));
+    let output = run(&["--gnu", "--report-schema"]);
+    assert!(output.status.success() && output.stdout.starts_with(b"{"), "{output:?}");
 }

@@ -3,11 +3,12 @@
 //! Whoever holds the lock on a leaf's directory is its owner. Front and keeper share one open file description, so the
 //! lock goes when both are dead, in whatever PID namespace; a leaf whose lock can be taken exclusively has no owner.
 
+mod counters;
 mod limited;
 pub(super) mod locate;
 mod ownerless;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -22,6 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+pub use counters::Counters;
 pub use limited::Hits;
 pub(super) use limited::Limited;
 pub use ownerless::Ownerless;
@@ -50,6 +52,8 @@ pub(super) struct Leaf {
     events: OnceCell<OwnedFd>,
     path: String,
     limited: Option<Limited>,
+    /// What was counted when it was looked at last, if somebody wants to know.
+    counters: Cell<Option<Counters>>,
 }
 
 /// How often a new name is tried when somebody else gets at the leaf between its birth and its lock.
@@ -76,7 +80,7 @@ impl Leaf {
             match own(&parent, &name, &why) {
                 Ok(Some(directory)) => {
                     let path = format!("{place}/{}", name.to_string_lossy());
-                    let mut leaf = Leaf { parent, name, directory, events: OnceCell::new(), path, limited: None };
+                    let mut leaf = Leaf::new(parent, name, directory, path);
                     if !limits.is_none() {
                         leaf.limited = Some(Limited::write(*limits, &leaf.directory).inspect_err(|_| {
                             // Nothing lives in it.
@@ -113,7 +117,11 @@ impl Leaf {
         let directory =
             own(&parent, name, &why)?.ok_or_else(|| format!("cannot keep a cgroup in {place}: others remove it"))?;
         let path = format!("{place}/{}", name.to_string_lossy());
-        Ok(Leaf { parent, name: name.to_owned(), directory, events: OnceCell::new(), path, limited: None })
+        Ok(Leaf::new(parent, name.to_owned(), directory, path))
+    }
+
+    fn new(parent: OwnedFd, name: CString, directory: OwnedFd, path: String) -> Leaf {
+        Leaf { parent, name, directory, events: OnceCell::new(), path, limited: None, counters: Cell::new(None) }
     }
 
     /// Freeze, kill each, thaw: for kernels before 5.14, which have no cgroup.kill.
@@ -211,6 +219,8 @@ impl Boundary for Leaf {
         if let Some(limited) = &self.limited {
             limited.look(&self.directory);
         }
+        // Now or never: what rmdir removes has no counters any more.
+        self.counters.set(self.counters.get().map(|counters| counters.look(&self.directory)));
         remove(&self.parent, &self.name, &self.directory)
     }
 
@@ -233,6 +243,14 @@ impl Boundary for Leaf {
 
     fn hits(&self) -> Hits {
         self.limited.as_ref().map(Limited::hits).unwrap_or_default()
+    }
+
+    fn count(&self) {
+        self.counters.set(Some(Counters::default()));
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters.get().unwrap_or_default()
     }
 
     fn release(&self, is_chosen: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {

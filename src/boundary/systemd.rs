@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use rustix::process::{Pid, geteuid};
 
 use super::cgroup::{Leaf, Limited, locate, random_hex};
-use super::{Boundary, Hits, Occupancy};
+use super::{Boundary, Counters, Hits, Occupancy};
 use crate::plan::Plan;
 use crate::sys;
 use crate::voice::{cause, in_words, printable};
@@ -184,6 +184,15 @@ impl Boundary for Scope {
     /// The scope ends with its last process.
     fn release(&self, is_chosen: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {
         self.leaf.release(is_chosen)
+    }
+
+    /// Those of the leaf: the scope's own would count us as well.
+    fn count(&self) {
+        self.leaf.count();
+    }
+
+    fn counters(&self) -> Counters {
+        self.leaf.counters()
     }
 
     fn hits(&self) -> Hits {

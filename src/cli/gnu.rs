@@ -86,6 +86,9 @@ pub(super) fn translate(
             }
             _ => break,
         }
+        if out.last().is_some_and(|last| last == "--report-schema") {
+            return Ok(vec!["--report-schema".into()]);
+        }
         // GNU timeout prints these as soon as it comes to them.
         if out.last().is_some_and(|last| last == "--help" || last == "--version") {
             check_durations(&mut out, radix)?;

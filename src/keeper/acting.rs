@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::report::ProcessReport;
 use crate::signals::Sig;
 use crate::supervisor::{Action, Event, Receivers};
 use crate::sys::{self, Reaped, send_signal};
@@ -19,7 +18,7 @@ impl Keeper<'_> {
             Action::Relay(sig) => self.relay(sig),
             Action::Look => self.look(),
             Action::Keep => self.keep(),
-            Action::NoteLeftovers => self.report.leftovers = self.describe_tree(),
+            Action::NoteLeftovers => self.note_leftovers(),
             Action::Stop(sig, receivers) => self.stop(sig, receivers),
             Action::StopAgain(sig) => self.stop_again(sig),
             Action::Kill => self.kill(),
@@ -51,12 +50,14 @@ impl Keeper<'_> {
         self.voice.step(format_args!("passed SIG{sig} on to the command"));
     }
 
-    /// Lists the tree, then signals: the command first, since it may want to look after its children itself.
+    /// Lists the tree, takes a picture of it, then signals: the command first, since it may want to look after its children
+    /// itself. A picture that came after the signal would show who acts on it, not what hung.
     fn stop(&mut self, sig: Sig, receivers: Receivers) {
         if self.command.is_some() {
             self.announce(sig);
         }
         let list = self.list();
+        self.take_picture(&list, sys::now());
         let group = self.commands_group(&list);
         let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
         let is_receiver = |process: &Process| match receivers {
@@ -71,16 +72,19 @@ impl Keeper<'_> {
             // The terminal has sent them the signal, and they may be stopped.
             self.send(&others, Sig::CONT);
         }
-        self.receivers = receiving;
+        self.note_sent(&receiving, sig);
+        self.receivers = Some(receiving);
         self.record("signal", Some(sig), Some(count));
         self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
     }
 
     fn stop_again(&mut self, sig: Sig) {
         let list = self.list();
+        let receivers = self.receivers.as_deref().unwrap_or_default();
         let still: Vec<Process> =
-            list.into_iter().filter(|process| self.receivers.iter().any(|receiver| receiver.is(process))).collect();
+            list.into_iter().filter(|process| receivers.iter().any(|receiver| receiver.is(process))).collect();
         let count = self.send(&still, sig);
+        self.note_sent(&still, sig);
         self.record("signal", Some(sig), Some(count));
         self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
     }
@@ -113,8 +117,11 @@ impl Keeper<'_> {
 
     /// The tree, with the command in front for as long as we have not reaped it: where /proc hides it, or descriptors
     /// are short, its pidfd still reaches it.
-    fn list(&self) -> Vec<Process> {
-        let mut list = self.tree.list(self.time_to_list());
+    pub(super) fn list(&self) -> Vec<Process> {
+        self.with_command(self.tree.list(self.time_to_list()))
+    }
+
+    pub(super) fn with_command(&self, mut list: Vec<Process>) -> Vec<Process> {
         if let Some(command) = &self.command
             && !list.iter().any(|process| self.is_command(process))
         {
@@ -138,6 +145,7 @@ impl Keeper<'_> {
         if self.command.is_some() {
             self.announce(Sig::KILL);
         }
+        self.take_picture_before_kill();
         self.has_killed = true;
         self.record("kill", Some(Sig::KILL), None);
         self.voice.step("sending SIGKILL to all that is left");
@@ -148,20 +156,24 @@ impl Keeper<'_> {
             let _ = send_signal(command.pidfd.as_fd(), Sig::KILL);
             command.pid
         });
-        let mut end = None;
+        let mut ended = vec![];
         let drained = self.tree.drain(self.plan.drain_limit, &mut |news| {
-            end = match news {
-                Reaped::Ended(pid, how) if Some(pid) == command => Some(how),
-                _ => end,
-            };
+            if let Reaped::Ended(pid, how) = news
+                && (Some(pid) == command || self.leftovers.contains_key(&pid.as_raw_pid()))
+            {
+                ended.push((pid, how));
+            }
         });
-        if let Some(end) = end {
-            self.handle(Event::CommandEnded(end));
+        for (pid, end) in ended {
+            match command {
+                Some(command) if command == pid => self.handle(Event::CommandEnded(end)),
+                _ => self.note_end(pid, end),
+            }
         }
         match drained {
             Drained::Empty => self.handle(Event::Empty),
             Drained::Survivors => {
-                self.report.survivors = self.describe_tree();
+                self.note_survivors();
                 self.handle(Event::Survived);
             }
         }
@@ -186,10 +198,6 @@ impl Keeper<'_> {
             let boundary = self.boundary.name();
             self.voice.error(format_args!("cannot move processes out of {boundary}: {}", in_words(&error)));
         }
-    }
-
-    fn describe_tree(&self) -> Vec<ProcessReport> {
-        self.list().iter().map(ProcessReport::of).collect()
     }
 }
 

@@ -30,7 +30,7 @@ impl Keeper<'_> {
                 break;
             }
             self.record("keep", None, Some(kept.len()));
-            self.report.kept.extend(kept.iter().map(ProcessReport::of));
+            self.report.kept.extend(kept.iter().map(|process| ProcessReport::of(process, true)));
             self.tree.spare(kept);
         }
         // Nobody else may be left to say so by an end.
@@ -42,9 +42,9 @@ impl Keeper<'_> {
 /// Those of a listing who are to be kept, with all that descends from them in it.
 fn kept(patterns: &[String], list: Vec<Process>) -> Vec<Process> {
     let is_meant = |process: &Process| {
-        let comm = process.stat.as_ref().map(|stat| stat.comm.as_str());
-        let argv = procfs::arguments(process.pid);
-        patterns.iter().any(|pattern| names(pattern, comm.unwrap_or_default(), &argv))
+        let Some(stat) = &process.stat else { return false };
+        let argv = procfs::arguments(process.pid, stat);
+        patterns.iter().any(|pattern| names(pattern, &stat.comm, &argv))
     };
     let mut pids: BTreeSet<i32> =
         list.iter().filter(|process| is_meant(process)).map(|process| process.pid.as_raw_pid()).collect();

@@ -271,3 +271,9 @@ pub fn now() -> Duration {
     let seconds = u64::try_from(time.tv_sec).expect("the monotonic clock is not negative");
     Duration::new(seconds, u32::try_from(time.tv_nsec).expect("less than a second"))
 }
+
+/// Time since boot, suspend included: what /proc counts the start of a process by.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).expect("the clock is not negative")
+}

@@ -3,9 +3,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::time::Duration;
 
 use rustix::process::{Pid, geteuid};
 
+use super::calls;
 use crate::sys;
 use crate::voice::in_words;
 
@@ -26,14 +28,41 @@ pub struct Stat {
     pub cpu_ticks: u64,
     /// How many threads it has.
     pub threads: u32,
+    /// CPU time that its threads have used, in clock ticks.
+    pub cpu: u64,
     /// When it started, in clock ticks since boot.
     pub start: u64,
+    /// Memory that it has in RAM, in pages.
+    pub resident: u64,
+}
+
+/// Clock ticks a second as /proc counts them: USER_HZ, which is 100 on every architecture of Linux.
+const TICKS: u64 = 100;
+
+/// A time that /proc gives in clock ticks.
+fn from_ticks(ticks: u64) -> Duration {
+    Duration::from_millis(ticks.saturating_mul(1000 / TICKS))
 }
 
 impl Stat {
     /// Whether nothing of it runs any more. The first thread may be a zombie while others work.
     pub fn is_dead(&self) -> bool {
         self.state == 'X' || (self.state == 'Z' && self.threads <= 1)
+    }
+
+    /// How long ago it was started.
+    pub fn age(&self) -> Duration {
+        sys::since_boot().saturating_sub(from_ticks(self.start))
+    }
+
+    /// CPU time that it has used.
+    pub fn cpu_time(&self) -> Duration {
+        from_ticks(self.cpu)
+    }
+
+    /// Memory that it has in RAM, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.resident.saturating_mul(rustix::param::page_size() as u64)
     }
 }
 
@@ -43,7 +72,7 @@ pub fn stat(pid: Pid) -> Option<Stat> {
 }
 
 /// The name is anything between the first `(` and the last `)`.
-fn parse_stat(line: &[u8]) -> Option<Stat> {
+pub(super) fn parse_stat(line: &[u8]) -> Option<Stat> {
     let open = line.iter().position(|&byte| byte == b'(')?;
     let close = line.iter().rposition(|&byte| byte == b')')?;
     let comm = String::from_utf8_lossy(line.get(open + 1..close)?).into_owned();
@@ -60,14 +89,39 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
         child_faults: number(11)?.saturating_add(number(13)?),
         cpu_ticks: number(14)?.saturating_add(number(15)?),
         threads: field(20)?.parse().ok()?,
+        cpu: field(14)?.parse::<u64>().ok()?.saturating_add(field(15)?.parse().ok()?),
         start: field(22)?.parse().ok()?,
+        resident: field(24).and_then(|pages| pages.parse().ok()).unwrap_or_default(),
     })
 }
 
-/// The arguments of a process, bytes that are no UTF-8 replaced; empty if it is gone, hidden, or overwrote them.
-pub fn arguments(pid: Pid) -> Vec<String> {
-    let bytes = fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
-    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+/// The states of proc_pid_stat(5) in words.
+pub fn state_word(state: Option<char>) -> &'static str {
+    match state {
+        Some('R') => "running",
+        Some('S') => "sleeping",
+        Some('D') => "uninterruptible",
+        Some('Z') => "zombie",
+        Some('T') => "stopped",
+        Some('t') => "traced",
+        Some('I') => "idle",
+        Some('X') => "dead",
+        _ => "unknown",
+    }
+}
+
+/// The arguments of a process, bytes that are no UTF-8 replaced; empty if it is gone, hidden, or overwrote them, and if
+/// reading them might take for ever.
+pub fn arguments(pid: Pid, stat: &Stat) -> Vec<String> {
+    if may_hold_its_memory(pid, stat) {
+        return vec![];
+    }
+    split_arguments(&fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default())
+}
+
+/// The words of /proc/PID/cmdline.
+pub(super) fn split_arguments(bytes: &[u8]) -> Vec<String> {
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if bytes.is_empty() {
         return vec![];
     }
@@ -82,6 +136,29 @@ pub fn io(pid: Pid) -> Option<u64> {
     Some(counters.fold(0, u64::wrapping_add))
 }
 
+/// How many threads are asked what they wait for: a look at thousands would take as long as it is to save.
+const ASKED_THREADS: usize = 64;
+
+/// Whether a thread may wait, out of any signal's reach, while it holds the lock of the process's memory. Its arguments
+/// lie there, and who reads them would wait with it.
+pub(super) fn may_hold_its_memory(pid: Pid, stat: &Stat) -> bool {
+    let is_stuck = |directory: &str, state: char| {
+        // Between system calls it waits for a page; in one, those that map memory are the ones to be afraid of.
+        state == 'D'
+            && fs::read_to_string(format!("{directory}/syscall")).map_or(true, |text| calls::maps_memory(&text))
+    };
+    let directory = format!("/proc/{}", pid.as_raw_pid());
+    if stat.threads <= 1 {
+        return is_stuck(&directory, stat.state);
+    }
+    let Ok(tasks) = fs::read_dir(format!("{directory}/task")) else { return true };
+    tasks.flatten().take(ASKED_THREADS).any(|task| {
+        let task = task.path().to_string_lossy().into_owned();
+        let state = fs::read(format!("{task}/stat")).ok().and_then(|line| parse_stat(&line)).map(|stat| stat.state);
+        is_stuck(&task, state.unwrap_or('X'))
+    })
+}
+
 /// The v2 cgroup of a process.
 pub fn cgroup(pid: Pid) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_pid())).ok()?;
@@ -93,11 +170,6 @@ pub fn tracer(pid: Pid) -> Option<Pid> {
     let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
     Pid::from_raw(value.trim().parse().ok()?)
-}
-
-/// Time since boot in seconds, to tell the age of a process by.
-pub fn uptime() -> Option<f64> {
-    fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Calls `visit` with each child of a process as it is read, so that it can be acted on before more is read: a fork
