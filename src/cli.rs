@@ -2,6 +2,7 @@
 //! Plain types come out; nothing here looks at the host.
 
 mod gnu;
+mod quick;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -234,13 +235,15 @@ pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, Str
         [first, rest @ ..] if first == "--gnu" => Some(rest),
         _ => None,
     };
-    let (definition, words) = match gnu_words {
-        Some(words) => (gnu_command(), gnu::translate(words, &command(), radix)?),
-        None => (command(), words.to_vec()),
-    };
+    let translated = gnu_words.map(|words| gnu::translate(words, &command, radix)).transpose()?;
+    let words = translated.as_deref().unwrap_or(words);
+    if let Some(options) = quick::parse(words).filter(|options| options.gnu == gnu_words.is_some()) {
+        return Ok(Request::Run(Box::new(options)));
+    }
+    let definition = if gnu_words.is_some() { gnu_command() } else { command() };
     let name = std::iter::once(OsString::from(definition.get_name()));
     let parsed = definition
-        .try_get_matches_from(name.chain(words))
+        .try_get_matches_from(name.chain(words.iter().cloned()))
         .and_then(|mut matches| Options::from_arg_matches_mut(&mut matches));
     match parsed {
         Ok(options) if options.gnu && gnu_words.is_none() => Err("--gnu must come first".into()),

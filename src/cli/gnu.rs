@@ -64,7 +64,7 @@ pub const DIFFERENCES: &[Difference] = &[
 /// One line that names the word.
 pub(super) fn translate(
     words: &[OsString],
-    ours: &clap::Command,
+    ours: &dyn Fn() -> clap::Command,
     radix: &dyn Fn() -> char,
 ) -> Result<Vec<OsString>, String> {
     let mut out = vec![OsString::from("--gnu")];
@@ -122,7 +122,7 @@ fn check_durations(words: &mut [OsString], radix: &dyn Fn() -> char) -> Result<(
 fn long(
     word: &[u8],
     words: &mut std::slice::Iter<'_, OsString>,
-    ours: &clap::Command,
+    ours: &dyn Fn() -> clap::Command,
     out: &mut Vec<OsString>,
 ) -> Result<(), String> {
     let end = word.iter().position(|&byte| byte == b'=').unwrap_or(word.len());
@@ -142,11 +142,11 @@ fn long(
 }
 
 /// The whole name of a long option, and whether it takes a value.
-fn resolve(name: &str, ours: &clap::Command) -> Result<(String, bool), String> {
+fn resolve(name: &str, ours: &dyn Fn() -> clap::Command) -> Result<(String, bool), String> {
     if let Some(exact) = GNU.iter().find(|known| known.long == name) {
         return Ok((name.to_owned(), exact.takes_value));
     }
-    if let Some(own) = ours.get_arguments().find(|arg| arg.get_long() == Some(name)) {
+    if let Some(own) = ours().get_arguments().find(|arg| arg.get_long() == Some(name)) {
         let takes_value = matches!(own.get_action(), ArgAction::Set | ArgAction::Append);
         return Ok((name.to_owned(), takes_value));
     }
