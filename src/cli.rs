@@ -201,6 +201,9 @@ fn gnu_command() -> clap::Command {
         .override_usage("timeout [OPTION]... DURATION COMMAND [ARG]...")
 }
 
+/// Our name.
+pub const OWN_NAME: &str = "treekill-run";
+
 /// The name that implies GNU timeout's grammar.
 const TIMEOUT: &str = "timeout";
 
@@ -215,7 +218,7 @@ pub enum Request {
 
 /// The name that messages begin with: the one we were called by, if it stands for another personality.
 pub fn own_name(program: Option<&OsStr>) -> &'static str {
-    if is_timeout(program) { TIMEOUT } else { "treekill-run" }
+    if is_timeout(program) { TIMEOUT } else { OWN_NAME }
 }
 
 fn is_timeout(program: Option<&OsStr>) -> bool {

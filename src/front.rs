@@ -10,7 +10,6 @@ mod terminal;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
@@ -24,14 +23,18 @@ use crate::report::{Report, SCHEMA, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Inherited};
 use crate::tree::procfs;
-use crate::voice::{Voice, in_one_line, in_words};
+use crate::voice::{self, Voice, in_one_line, in_words};
 use crate::wire::{self, FrontEnd};
 
 use terminal::Terminal;
 
-/// The whole program.
-pub fn run() -> ExitCode {
-    let options = match cli::parse(&std::env::args_os().collect::<Vec<_>>(), &sys::radix) {
+/// The whole program; gives the status to end with.
+pub fn run(words: Vec<OsString>) -> u8 {
+    sys::fill_standard_streams();
+    // Who reads what we say may be gone.
+    sys::set_disposition(Sig::PIPE, Disposition::Ignore);
+    voice::set_name(words.first().map(OsString::as_os_str));
+    let options = match cli::parse(&words, &sys::radix) {
         Ok(Request::Run(options)) if options.report_schema => return print(SCHEMA),
         Ok(Request::Run(options)) => *options,
         Ok(Request::Print(text)) => return print(&text),
@@ -63,7 +66,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failed {
 }
 
 /// Says what works here, as JSON where a report would go.
-fn examine(options: &Options) -> anyhow::Result<ExitCode> {
+fn examine(options: &Options) -> anyhow::Result<u8> {
     let target = open_target(options)?;
     // Ignored, it would keep the ends of the attempts from us, wait(2).
     sys::set_disposition(Sig::CHLD, Disposition::Default);
@@ -72,26 +75,26 @@ fn examine(options: &Options) -> anyhow::Result<ExitCode> {
         Some(target) => {
             let name = target.name().to_owned();
             target.write(&diagnosis.to_json()).with_context(|| format!("cannot write the report to {name}"))?;
-            ExitCode::SUCCESS
+            0
         }
         None => print(&diagnosis.to_string()),
     };
-    Ok(if printed == ExitCode::SUCCESS { ExitCode::from(diagnosis.status()) } else { printed })
+    Ok(if printed == 0 { diagnosis.status() } else { printed })
 }
 
-fn print(text: &str) -> ExitCode {
+fn print(text: &str) -> u8 {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => fail(Verbosity::Normal, FAILED, &format!("cannot write to stdout: {}", in_words(&error))),
     }
 }
 
-fn fail(verbosity: Verbosity, status: u8, line: &str) -> ExitCode {
+fn fail(verbosity: Verbosity, status: u8, line: &str) -> u8 {
     let mut voice = Voice::new(verbosity);
     voice.error(line);
     voice.finish();
-    ExitCode::from(status)
+    status
 }
 
 fn end(exit: Exit) -> ! {

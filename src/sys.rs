@@ -9,7 +9,7 @@ mod namespace;
 mod process;
 mod signal;
 
-pub use inherited::{Inherited, inherited};
+pub use inherited::{Inherited, fill_standard_streams, inherited, words};
 pub use locale::radix;
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{

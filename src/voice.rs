@@ -1,9 +1,11 @@
 //! What is said on stderr. Nothing ever waits for its reader: a line is written when poll(2) says that it fits, and what
 //! does not fit until the end of the run gets one more second.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +26,14 @@ pub struct Voice {
     is_held: bool,
 }
 
+/// How this program is called in what it says, once that is known.
+static NAME: OnceLock<&'static str> = OnceLock::new();
+
+/// From now on each line begins with the name that we were called by.
+pub fn set_name(program: Option<&OsStr>) {
+    let _ = NAME.set(cli::own_name(program));
+}
+
 /// Poll says "writable" when this much fits, pipe(7).
 const PIPE_BUF: usize = 4096;
 /// More than this is not kept for a reader that does not read.
@@ -35,7 +45,7 @@ impl Voice {
     /// A voice that says as much as this, each line beginning with the name that we were called by.
     pub fn new(verbosity: Verbosity) -> Voice {
         Voice {
-            name: cli::own_name(std::env::args_os().next().as_deref()),
+            name: NAME.get().copied().unwrap_or(cli::OWN_NAME),
             verbosity,
             pending: vec![],
             dropped: 0,

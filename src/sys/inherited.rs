@@ -1,9 +1,11 @@
 //! The state that the caller gave us, captured before the Rust runtime changes it.
 //!
-//! Before `main`, std ignores SIGPIPE and opens /dev/null over closed standard streams. A hook in `.init_array` runs
-//! earlier. It may call nothing that needs the runtime.
+//! The tests' runtime ignores SIGPIPE and opens /dev/null over closed standard streams before `main`. A hook in
+//! `.init_array` runs earlier. It may call nothing that needs a runtime.
 
+use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use nix::libc;
@@ -56,6 +58,35 @@ extern "C" fn capture() {
     MASK.store(mask().0, Relaxed);
     let one_by_one = || Sig::all().filter(|&sig| disposition(sig) == Disposition::Ignore).collect();
     IGNORED.store(ignored().unwrap_or_else(one_by_one).0, Relaxed);
+}
+
+/// Opens /dev/null over the standard streams that were closed, so that no descriptor of ours is taken for one.
+pub fn fill_standard_streams() {
+    for _ in inherited().closed.into_iter().filter(|was_closed| *was_closed) {
+        // Where that can't be opened, the streams stay closed, and what is written there is lost.
+        if let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
+            std::mem::forget(null);
+        }
+    }
+}
+
+/// The words of a command line.
+///
+/// # Safety
+/// They are strings that end with NUL, and behind the last is a null pointer.
+pub unsafe fn words(mut words: *const *const c_char) -> Vec<OsString> {
+    let mut list = vec![];
+    loop {
+        // SAFETY: as the caller says.
+        let word = unsafe { words.read() };
+        if word.is_null() {
+            return list;
+        }
+        // SAFETY: as the caller says.
+        let word = unsafe { CStr::from_ptr(word) };
+        list.push(OsStr::from_bytes(word.to_bytes()).to_owned());
+        words = words.wrapping_add(1);
+    }
 }
 
 /// The ignored signals as /proc/self/status lists them, proc_pid_status(5): three system calls instead of one a signal.
