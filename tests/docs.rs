@@ -103,6 +103,7 @@ fn every_example_of_the_readme_gives_the_output_that_stands_below_it() {
         let session = Session::new();
         let shown = session.run(&steps);
         for (step, output) in steps.iter().zip(shown) {
+            let is_match = if step.command.contains("--doctor") { has_same_outline } else { is_match };
             assert!(
                 is_match(&step.output, &output),
                 "$ {}\nREADME.md says:\n{}\nbut it was:\n{output}",
@@ -214,6 +215,16 @@ fn is_match(expected: &str, shown: &str) -> bool {
         text.lines().map(words).collect::<Vec<_>>()
     };
     alike(expected) == alike(shown)
+}
+
+/// Whether two diagnoses are of the same things: what is found differs from machine to machine.
+fn has_same_outline(expected: &str, shown: &str) -> bool {
+    let outline = |text: &str| {
+        let is_title = |line: &&str| !line.starts_with("   ") && !line.is_empty();
+        let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        text.lines().filter(is_title).filter_map(first).collect::<Vec<_>>()
+    };
+    outline(expected) == outline(shown)
 }
 
 /// `1.0s` is as good as `1.1s`; `1s` is a limit.
