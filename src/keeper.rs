@@ -64,23 +64,28 @@ pub struct Ties {
 /// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
 pub const TOLD: u8 = 0;
 
-/// Takes its place in the session, out of reach of signals to the caller's group, and becomes the subreaper. In terminal
-/// mode it must stay in the caller's session: from another one it would make the command's own groups orphaned, and
-/// those ignore Ctrl-Z.
+/// Takes its place in the session and becomes the subreaper. In terminal mode it must stay in the caller's session: from
+/// another one it would make the command's own groups orphaned, and those ignore Ctrl-Z.
 pub fn settle_in(session: Session) {
-    // Neither can fail for a process that was just forked, but for setpgid of a session leader, which it is not.
-    let _ = match session {
-        Session::Callers => setpgid(None, None),
-        Session::Own => setsid().map(drop),
-    };
+    // It can't fail for a process that was just forked.
+    if session == Session::Own {
+        let _ = setsid();
+    }
     let _ = rustix::process::set_child_subreaper(Some(sys::own_pid()));
+}
+
+/// Gets out of reach of signals to the caller's group. In terminal mode not before the command is born into that group:
+/// what the terminal sends before that comes to the keeper, and after it to the command.
+pub fn leave_group(session: Session) {
+    // It can't fail but for the leader of a session, which this is not.
+    if session == Session::Callers {
+        let _ = setpgid(None, None);
+    }
 }
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
 pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
-    // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
-    sys::read_signals(ties.signals.as_fd());
     let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
     if ties.deputy.is_some() {
         // A deputy that dies before this leaves nothing to be swept.
@@ -101,6 +106,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         boundary.count();
     }
     let born = begun.and_then(|()| spawn::spawn(&mut program, &birth));
+    leave_group(plan.session);
     let start = sys::now();
     let mut keeper = Keeper {
         supervisor: Supervisor::new(plan.policy.clone(), start),
@@ -126,7 +132,10 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         voice,
     };
     match born {
-        Ok(command) => keeper.supervise(command),
+        Ok(command) => {
+            keeper.begin(command);
+            keeper.supervise();
+        }
         Err(error) => keeper.could_not_spawn(&error),
     }
     keeper.end()
@@ -194,7 +203,7 @@ enum Wake {
 }
 
 impl Keeper<'_> {
-    fn supervise(&mut self, command: Command) {
+    fn begin(&mut self, command: Command) {
         self.report.pid = Some(command.pid.as_raw_pid());
         if self.target.is_some() || self.plan.verbosity == Verbosity::Verbose {
             self.report.backend.degraded = self.tree.degraded();
@@ -211,6 +220,20 @@ impl Keeper<'_> {
         // One that is in a session of its own leads its group.
         self.group = self.group.or(self.report.pid);
         self.command = Some(command);
+        // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on,
+        // but for what the terminal sent: that may have missed the command.
+        for incoming in sys::read_signals(self.ties.signals.as_fd()) {
+            match incoming.sig {
+                Sig::CHLD => self.must_reap = true,
+                sig if incoming.is_from_kernel && sig.is_from_terminals() => {
+                    self.handle(Event::Signal(sig, Source::EarlyTerminal));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn supervise(&mut self) {
         while !self.supervisor.is_over() {
             let wakes = self.wait();
             // Before anything can be known of its end.
@@ -314,7 +337,7 @@ impl Keeper<'_> {
         self.has_news = news != News::Pending;
         let trouble = match news {
             News::Trouble(trouble) => trouble,
-            News::Gone => return self.handle(Event::Started),
+            News::Gone => return,
             News::Pending => return,
         };
         let name = self.name();

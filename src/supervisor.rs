@@ -31,8 +31,6 @@ use jobs::relay;
 /// Something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The command runs: exec has succeeded.
-    Started,
     /// The command could not be made to run; its process ends by itself.
     NotStarted(Failure),
     /// The command ended and was reaped.
@@ -131,7 +129,6 @@ pub struct Supervisor {
     stages: Stages,
     outcome: Outcome,
     was_alive_at_kill: bool,
-    has_started: bool,
     /// The command is stopped, by whatever.
     is_stopped: bool,
     /// The whole tree is, by us: it has a session of its own, and the terminal stopped the front.
@@ -162,7 +159,6 @@ impl Supervisor {
             policy,
             outcome,
             was_alive_at_kill: false,
-            has_started: false,
             is_stopped: false,
             is_suspended: false,
             requested_at: None,
@@ -248,6 +244,7 @@ impl Supervisor {
             Event::Signal(Sig::CONT, Source::Process) if self.is_suspended && !self.is_at_its_end() => {
                 return self.resume_tree(now);
             }
+            Event::Signal(sig, Source::EarlyTerminal) => self.missed_by_command(sig),
             // The terminal has not reached a command in a session of its own.
             Event::Signal(sig, Source::Terminal) if !self.policy.is_in_terminal && !sig.is_job_stop() => {
                 Event::Signal(sig, Source::Process)
@@ -306,10 +303,6 @@ impl Supervisor {
                 self.stop(now, None)
             }
             Event::FrontDied => self.front_died(),
-            Event::Started => {
-                self.has_started = true;
-                vec![]
-            }
             Event::Empty
             | Event::Survived
             | Event::CommandStopped(_)

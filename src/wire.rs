@@ -19,6 +19,8 @@ pub enum Source {
     Process,
     /// The terminal sent it, to the whole foreground group or session.
     Terminal,
+    /// The same, when the command may not have been in that group yet.
+    EarlyTerminal,
 }
 
 /// What the front tells the keeper.
@@ -63,6 +65,7 @@ impl ToKeeper {
             ToKeeper::Continued { stops } => frame(b'g', stops),
             ToKeeper::Signal(sig, Source::Process) => frame(b'p', sig_byte(sig)),
             ToKeeper::Signal(sig, Source::Terminal) => frame(b't', sig_byte(sig)),
+            ToKeeper::Signal(sig, Source::EarlyTerminal) => frame(b'e', sig_byte(sig)),
         }
     }
 
@@ -72,6 +75,7 @@ impl ToKeeper {
             [b'g', stops, 0, 0] => Some(ToKeeper::Continued { stops }),
             [b'p', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Process)),
             [b't', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Terminal)),
+            [b'e', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::EarlyTerminal)),
             _ => None,
         }
     }

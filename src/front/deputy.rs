@@ -30,7 +30,10 @@ pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
             keeper::settle_in(setup.plan.session);
             sys::exit_now(keeper::run(setup, boundary))
         }
-        Ok(Fork::Parent(keeper)) => watch(keeper, setup, &*boundary),
+        Ok(Fork::Parent(child)) => {
+            keeper::leave_group(setup.plan.session);
+            watch(child, setup, &*boundary)
+        }
         Err(error) => refuse(setup, &*boundary, &error),
     }
 }

@@ -110,7 +110,7 @@ impl Front {
         let _ = poll(&mut fds, None);
         let is_signalled = !fds[0].revents().is_empty();
         let news = fds.get(1).map_or(PollFlags::empty(), PollFd::revents);
-        if is_signalled && self.take_signals() {
+        if is_signalled && self.take_signals(Source::Terminal) {
             self.look_after_child();
         }
         // After the child's end was seen: what it sent before is there by now.
@@ -120,8 +120,15 @@ impl Front {
         self.is_hung_up |= is_hung_up(news);
     }
 
-    /// Takes what has come; whether the child may have news.
-    fn take_signals(&mut self) -> bool {
+    /// Takes what has come before the keeper was there, which has that from the terminal otherwise.
+    pub(super) fn take_early_signals(&mut self) {
+        if self.take_signals(Source::EarlyTerminal) {
+            self.look_after_child();
+        }
+    }
+
+    /// Takes what has come, what the terminal sent as from this source; whether the child may have news.
+    fn take_signals(&mut self, terminals: Source) -> bool {
         let mut has_child_news = false;
         let was_stopped = std::mem::take(&mut self.was_stopped);
         for incoming in sys::read_signals(self.signals.as_fd()) {
@@ -140,7 +147,7 @@ impl Front {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
                     let is_for_leader = sig == Sig::HUP && leads_session();
                     let is_terminals = incoming.is_from_kernel && sig.is_from_terminals() && !is_for_leader;
-                    let source = if is_terminals { Source::Terminal } else { Source::Process };
+                    let source = if is_terminals { terminals } else { Source::Process };
                     self.socket.send(ToKeeper::Signal(sig, source));
                 }
             }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Action, State, Supervisor, after};
+use super::{Action, Event, State, Supervisor, after};
 use crate::outcome::Cause;
 use crate::plan::Personality;
 use crate::signals::Sig;
@@ -43,13 +43,24 @@ impl Supervisor {
             // The shell continues the whole job, and a CONT of ours that comes later could undo another Ctrl-Z.
             (Sig::CONT, Source::Process) if self.policy.is_in_terminal && !self.is_stopped => vec![],
             (sig, Source::Process) if self.is_stopped && sig.is_job_stop() => vec![],
-            // Before exec the command may not be in the terminal's foreground group yet. It blocks all signals until then,
-            // so that what both the terminal and we send is one.
-            (sig, Source::Terminal) if !self.has_started && sig.is_from_terminals() => {
-                vec![Action::Relay(sig)]
-            }
+            // The terminal has sent it before the command was there. It blocks all signals until exec, so that what is sent to
+            // it twice before that is one.
+            (sig, Source::EarlyTerminal) => vec![Action::Relay(sig)],
             (sig, source) => relay(sig, source),
         }
+    }
+
+    /// What the terminal sent to the group before the command was in it: a hang-up is as good as one that a process sends,
+    /// and a command that has ended misses nothing.
+    pub(super) fn missed_by_command(&self, sig: Sig) -> Event {
+        let is_running = matches!(self.state, State::Running { .. });
+        let source = match sig {
+            Sig::HUP => Source::Process,
+            _ if !self.policy.is_in_terminal && !sig.is_job_stop() => Source::Process,
+            _ if self.policy.is_in_terminal && is_running => Source::EarlyTerminal,
+            _ => Source::Terminal,
+        };
+        Event::Signal(sig, source)
     }
 
     /// While job control stops the tree the clock stands still; not under GNU's rules.

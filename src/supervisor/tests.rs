@@ -174,11 +174,22 @@ fn the_first_request_in_a_stop_that_the_clock_began_does_not_cut_its_grace() {
 }
 
 #[test]
-fn ctrl_c_before_exec_reaches_the_command_through_us() {
+fn what_the_terminal_sent_before_the_command_was_there_reaches_it_through_us() {
+    let early = |sig| Event::Signal(sig, Source::EarlyTerminal);
     let mut run = Run::new(policy());
-    assert_eq!(run.at(0, from_terminal(Sig::INT)), [Action::Relay(Sig::INT)]);
-    let _ = run.at(0, Event::Started);
+    assert_eq!(run.at(0, early(Sig::INT)), [Action::Relay(Sig::INT)]);
+    assert_eq!(run.at(0, early(Sig::TSTP)), [Action::Relay(Sig::TSTP)]);
     assert_eq!(run.at(1, from_terminal(Sig::INT)), []);
+    assert_eq!(run.at(2, early(Sig::HUP)), [Action::Stop(Sig::HUP, Receivers::Tree)]);
+    let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
+    assert_eq!(run.at(0, early(Sig::INT)), [Action::Stop(Sig::INT, Receivers::Tree)]);
+    let mut run = Run::new(policy());
+    let _ = run.at(0, EXITED);
+    assert_eq!(
+        run.at(0, early(Sig::TSTP)),
+        [Action::TellStopped(Sig::TSTP)],
+        "the job that the shell waits for is the front"
+    );
 }
 
 #[test]
@@ -201,7 +212,6 @@ fn other_signals_go_to_the_command_only() {
 #[test]
 fn what_the_terminal_sent_is_not_sent_again() {
     let mut run = Run::new(policy());
-    let _ = run.at(0, Event::Started);
     for sig in [Sig::INT, Sig::QUIT, Sig::WINCH, Sig::TSTP] {
         assert_eq!(run.at(1, from_terminal(sig)), []);
     }

@@ -12,6 +12,8 @@ all_backends! {
 }
 
 both_backends! {
+    ctrl_c_while_the_command_starts_ends_it
+    ctrl_z_while_the_command_starts_stops_it
     ctrl_c_is_no_stop_when_the_command_goes_on
     ctrl_c_twice_does_not_kill
     ctrl_c_ends_a_loop_at_the_prompt
@@ -41,6 +43,39 @@ fn ctrl_c_ends_the_command_as_it_would_without_us(backend: Backend) {
         shell.ends_with(130);
         assert!(shell.has_terminal());
     }
+    shell.leave();
+}
+
+/// The front reads it when the command runs already, which was not there when the terminal sent it: strace(1) makes the
+/// birth of keeper and command take long, and the front look late.
+const SLOWLY: &str = "strace -DDD -f -qq -o /dev/null -e inject=clone,clone3:delay_exit=300000:when=1 \
+                      -e inject=prctl:delay_enter=150000:when=1 -e inject=ppoll:delay_exit=700000:when=1";
+
+/// Starts the command, and gives the pid of its keeper once that is born.
+fn start_slowly(shell: &mut Shell, command: &str) {
+    shell.command(&format!("{SLOWLY} $TK -k 60 {command}"));
+    shell.awaits_keeper();
+}
+
+fn ctrl_c_while_the_command_starts_ends_it(backend: Backend) {
+    needs::require!("strace");
+    let mut shell = Shell::new(backend);
+    start_slowly(&mut shell, "$FX hang");
+    shell.key(CTRL_C);
+    shell.ends_with(130);
+    shell.leave();
+}
+
+fn ctrl_z_while_the_command_starts_stops_it(backend: Backend) {
+    needs::require!("strace");
+    let mut shell = Shell::new(backend);
+    start_slowly(&mut shell, "$FX on USR1 [ exit 42 ] say ready hang");
+    shell.key(CTRL_Z);
+    shell.ends_with(148);
+    shell.resumes("fg", "hang");
+    shell.expect("ready");
+    ask_to_end(&shell);
+    shell.ends_with(42);
     shell.leave();
 }
 

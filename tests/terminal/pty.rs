@@ -187,6 +187,20 @@ impl Shell {
         }
     }
 
+    /// Waits until the foreground job has forked.
+    pub(crate) fn awaits_keeper(&mut self) {
+        let deadline = Instant::now() + BOUND;
+        let has_forked = |shell: &Shell| {
+            !shell.has_terminal() && !common::kin::children(shell.foreground().as_raw_pid().unsigned_abs()).is_empty()
+        };
+        while !has_forked(self) {
+            if Instant::now() > deadline {
+                self.fail("the foreground job does not fork");
+            }
+            self.read_some(Instant::now() + Duration::from_millis(5));
+        }
+    }
+
     /// Waits for a word on the tether and gives what is behind it.
     pub(crate) fn expect(&mut self, word: &str) -> String {
         self.running.expect(word)

@@ -19,6 +19,8 @@ pub(super) fn run(keeper: BorrowedFd<'_>, questions: BorrowedFd<'_>, answers: Bo
     if has_ended(keeper) {
         sys::exit_now(FAILED);
     }
+    // Signals to the caller's group, which the keeper is still in, are not for us. It can't fail here.
+    let _ = rustix::process::setpgid(None, None);
     sys::close_all_but([keeper, questions, answers]);
     let Ok(signals) = sys::signal_descriptor([Sig::CHLD].into_iter().collect()) else { sys::exit_now(FAILED) };
     let mut is_command_over = false;

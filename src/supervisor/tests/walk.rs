@@ -15,13 +15,12 @@ fn any_event() -> impl Strategy<Value = Event> {
     ];
     let end =
         prop_oneof![(0_u8..4).prop_map(End::Exited), Just(End::Signaled(Sig::KILL)), Just(End::Signaled(Sig::TERM))];
+    let source = prop_oneof![Just(Source::Process), Just(Source::Terminal), Just(Source::EarlyTerminal)];
     prop_oneof![
         4 => Just(Event::Tick),
         2 => end.prop_map(Event::CommandEnded),
         2 => Just(Event::Empty),
-        3 => (sig.clone(), any::<bool>()).prop_map(|(sig, is_terminals)| {
-            if is_terminals { from_terminal(sig) } else { from_process(sig) }
-        }),
+        3 => (sig.clone(), source).prop_map(|(sig, source)| Event::Signal(sig, source)),
         1 => sig.prop_map(Event::CommandStopped),
         1 => Just(Event::CommandContinued),
         1 => Just(Event::Active),
