@@ -1,0 +1,417 @@
+//! Runs of the wrapper under ptrace(2): every system call, or every instruction, of the front, of the keeper, and of the
+//! command's process until it has become the command.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::process::Stdio;
+
+use nix::libc;
+
+use crate::machine::command;
+use crate::sys;
+
+/// Whose system call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Who {
+    Front,
+    Keeper,
+    /// The command's process before its exec.
+    Birth,
+    Other,
+}
+
+pub(crate) struct Call {
+    pub(crate) who: Who,
+    pub(crate) number: i64,
+    /// What it is about: a path, or what is waited for.
+    pub(crate) about: String,
+    /// What a run should have none of.
+    pub(crate) fault: Option<&'static str>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Grain {
+    Calls,
+    Instructions,
+}
+
+struct Tracer {
+    grain: Grain,
+    front: i32,
+    tracees: BTreeMap<i32, Tracee>,
+    calls: Vec<Call>,
+    counts: BTreeMap<Who, u64>,
+    status: Option<i32>,
+}
+
+struct Tracee {
+    who: Who,
+    /// Where the last counted instruction stood.
+    last: u64,
+}
+
+/// The system calls of a run from its `main` on. That is where a breakpoint stands, so the program must have its symbols;
+/// what comes before is the C library's, the loader's and the hook's.
+pub(crate) fn calls(line: &[String]) -> Result<Vec<Call>, String> {
+    let mut tracer = Tracer::start(line, Grain::Calls)?;
+    tracer.go_to_main(&line[0])?;
+    tracer.resume(tracer.front, 0).map_err(text)?;
+    tracer.run()?;
+    Ok(tracer.calls)
+}
+
+/// The instructions of a run from its exec on, in user mode. Only where it is known how to tell them apart.
+pub(crate) fn instructions(line: &[String]) -> Result<BTreeMap<Who, u64>, String> {
+    let mut tracer = Tracer::start(line, Grain::Instructions)?;
+    tracer.resume(tracer.front, 0).map_err(text)?;
+    tracer.run()?;
+    Ok(tracer.counts)
+}
+
+fn text(error: io::Error) -> String {
+    format!("cannot trace: {error}")
+}
+
+impl Tracer {
+    fn start(line: &[String], grain: Grain) -> Result<Tracer, String> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err("the tracer knows x86-64 only".into());
+        }
+        let mut command = command(line);
+        // The same in every place that it is run from.
+        command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).current_dir("/");
+        sys::traced(&mut command);
+        let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", line[0]))?;
+        let front = i32::try_from(child.id()).expect("a PID");
+        let tracer = Tracer {
+            grain,
+            front,
+            tracees: BTreeMap::from([(front, Tracee { who: Who::Front, last: 0 })]),
+            calls: vec![],
+            counts: BTreeMap::new(),
+            status: None,
+        };
+        // It stopped at its exec.
+        let (pid, status) = sys::wait_any().map_err(text)?;
+        if pid != front || !libc::WIFSTOPPED(status) {
+            return Err(format!("{} did not stop at its exec", line[0]));
+        }
+        let options = libc::PTRACE_O_EXITKILL
+            | libc::PTRACE_O_TRACESYSGOOD
+            | libc::PTRACE_O_TRACEFORK
+            | libc::PTRACE_O_TRACEVFORK
+            | libc::PTRACE_O_TRACECLONE
+            | libc::PTRACE_O_TRACEEXEC;
+        let options = usize::try_from(options).expect("flags");
+        sys::ptrace(libc::PTRACE_SETOPTIONS, front, 0, options).map_err(text)?;
+        Ok(tracer)
+    }
+
+    /// Runs to a breakpoint at `main`.
+    #[cfg(target_arch = "x86_64")]
+    fn go_to_main(&mut self, program: &str) -> Result<(), String> {
+        let image = fs::read(program).map_err(|error| format!("{program}: {error}"))?;
+        let main = elf::symbol(&image, "main").ok_or_else(|| format!("{program} has no symbols"))?;
+        let entry = elf::entry(&image).ok_or_else(|| format!("{program} is no ELF file"))?;
+        let at = main.wrapping_sub(entry).wrapping_add(self.actual_entry().ok_or("no auxiliary vector")?);
+        let memory = self.memory(self.front, true).map_err(text)?;
+        let mut before = [0; 1];
+        memory.read_exact_at(&mut before, at).map_err(text)?;
+        memory.write_all_at(&[0xcc], at).map_err(text)?;
+        sys::ptrace(libc::PTRACE_CONT, self.front, 0, 0).map_err(text)?;
+        let (_, status) = sys::wait_any().map_err(text)?;
+        if !libc::WIFSTOPPED(status) || libc::WSTOPSIG(status) != libc::SIGTRAP {
+            return Err(format!("{program} did not come to its main"));
+        }
+        memory.write_all_at(&before, at).map_err(text)?;
+        sys::set_instruction_pointer(self.front, at).map_err(text)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn go_to_main(&mut self, _: &str) -> Result<(), String> {
+        Err("the tracer knows x86-64 only".into())
+    }
+
+    /// Where the program's entry has been loaded to, from its auxiliary vector.
+    fn actual_entry(&self) -> Option<u64> {
+        let vector = fs::read(format!("/proc/{}/auxv", self.front)).ok()?;
+        let number = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
+        let mut pairs = vector.chunks_exact(16);
+        pairs.find(|pair| number(&pair[..8]) == Some(libc::AT_ENTRY)).and_then(|pair| number(&pair[8..]))
+    }
+
+    fn memory(&self, pid: i32, write: bool) -> io::Result<fs::File> {
+        fs::File::options().read(true).write(write).open(format!("/proc/{pid}/mem"))
+    }
+
+    fn resume(&self, pid: i32, signal: i32) -> io::Result<()> {
+        let request = match self.grain {
+            Grain::Calls => libc::PTRACE_SYSCALL,
+            Grain::Instructions => libc::PTRACE_SINGLESTEP,
+        };
+        sys::ptrace(request, pid, 0, usize::try_from(signal).expect("positive"))
+    }
+
+    /// Follows all of them until the last one has ended.
+    fn run(&mut self) -> Result<(), String> {
+        loop {
+            let (pid, status) = match sys::wait_any() {
+                Ok(got) => got,
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
+                Err(error) => return Err(text(error)),
+            };
+            if libc::WIFSTOPPED(status) {
+                let signal = self.stopped(pid, libc::WSTOPSIG(status), status >> 16);
+                if let Some(signal) = signal {
+                    // One that is gone was killed.
+                    let _ = self.resume(pid, signal);
+                }
+            } else {
+                self.tracees.remove(&pid);
+                if pid == self.front {
+                    self.status = Some(status);
+                }
+            }
+        }
+        match self.status {
+            Some(0) => Ok(()),
+            other => Err(format!("the traced run ended with status {other:?}")),
+        }
+    }
+
+    /// A tracee has stopped: the signal to go on with; `None` to leave it alone.
+    fn stopped(&mut self, pid: i32, signal: i32, event: i32) -> Option<i32> {
+        if let Entry::Vacant(place) = self.tracees.entry(pid) {
+            // Its parent's event comes later: it stays as it is until then.
+            place.insert(Tracee { who: Who::Other, last: 0 });
+            return None;
+        }
+        match event {
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                if let Ok(child) = sys::event_message(pid) {
+                    self.adopt(pid, child);
+                }
+                return Some(0);
+            }
+            libc::PTRACE_EVENT_EXEC => {
+                // It has become the command, which is not ours to count.
+                let _ = sys::ptrace(libc::PTRACE_DETACH, pid, 0, 0);
+                self.tracees.remove(&pid);
+                return None;
+            }
+            _ => {}
+        }
+        if signal == libc::SIGTRAP | 0x80 {
+            self.note_call(pid);
+            return Some(0);
+        }
+        if signal == libc::SIGTRAP && self.grain == Grain::Instructions {
+            self.note_step(pid);
+            return Some(0);
+        }
+        // A new tracee's first stop, or a signal of its own.
+        Some(if signal == libc::SIGSTOP || signal == libc::SIGTRAP { 0 } else { signal })
+    }
+
+    /// A child was born. It may have stopped before its parent's event came, and is waited for otherwise.
+    fn adopt(&mut self, parent: i32, child: i32) {
+        let who = match self.tracees.get(&parent).map(|tracee| tracee.who) {
+            Some(Who::Front) if !self.tracees.values().any(|tracee| tracee.who == Who::Keeper) => Who::Keeper,
+            Some(Who::Keeper) => Who::Birth,
+            _ => Who::Other,
+        };
+        let has_stopped = self.tracees.contains_key(&child);
+        self.tracees.insert(child, Tracee { who, last: 0 });
+        if has_stopped {
+            let _ = self.resume(child, 0);
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn note_step(&mut self, pid: i32) {
+        let at = sys::instruction_pointer(pid);
+        let Some(tracee) = self.tracees.get_mut(&pid) else { return };
+        // A repeated string instruction stops at each of its turns, and is one.
+        if tracee.last != at {
+            tracee.last = at;
+            *self.counts.entry(tracee.who).or_default() += 1;
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn note_step(&mut self, _: i32) {}
+
+    fn note_call(&mut self, pid: i32) {
+        let Ok(Some((number, args))) = sys::call_at_entry(pid) else { return };
+        let who = self.tracees.get(&pid).map_or(Who::Other, |tracee| tracee.who);
+        let view = View { pid, number, args };
+        self.calls.push(Call { who, number, about: view.about(), fault: view.fault() });
+    }
+}
+
+/// A system call and the process that makes it.
+struct View {
+    pid: i32,
+    number: i64,
+    args: [u64; 6],
+}
+
+/// A descriptor that is waited for: its number and where it leads.
+type Waited = (i32, String);
+
+impl View {
+    fn is_one_of(&self, numbers: &[libc::c_long]) -> bool {
+        numbers.contains(&self.number)
+    }
+
+    fn about(&self) -> String {
+        if let Some(path) = self.opened() {
+            return path;
+        }
+        if let Some(waited) = self.waited() {
+            return waited.into_iter().map(|(_, target)| target).collect::<Vec<_>>().join(" ");
+        }
+        if self.is_one_of(&[libc::SYS_read, libc::SYS_write, libc::SYS_pread64, libc::SYS_close]) {
+            return self.link(self.args[0]);
+        }
+        String::new()
+    }
+
+    /// What a normal run should have none of.
+    fn fault(&self) -> Option<&'static str> {
+        let is_write = self.is_one_of(&[libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev]);
+        if is_write && ["/cgroup.procs", "/cgroup.threads"].iter().any(|end| self.link(self.args[0]).ends_with(end)) {
+            return Some("writes to cgroup.procs");
+        }
+        if self.is_one_of(&[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]) {
+            return Some("sleeps");
+        }
+        if let Some(waited) = self.waited().filter(|_| self.may_block()) {
+            if waited.is_empty() {
+                return Some("sleeps");
+            }
+            if waited.iter().any(|(_, target)| target.ends_with("/cgroup.events")) {
+                return Some("waits for cgroup.events");
+            }
+        }
+        let path = self.opened()?;
+        let rest = path.strip_prefix("/proc/")?;
+        let process: i32 = rest.split('/').next()?.parse().ok()?;
+        (process != self.pid).then_some("reads of other processes' /proc")
+    }
+
+    /// The path of a call that opens or looks at a file, with the directory that it is relative to.
+    fn opened(&self) -> Option<String> {
+        let (directory, path) = match self.number {
+            libc::SYS_openat | libc::SYS_newfstatat | libc::SYS_unlinkat | libc::SYS_mkdirat => {
+                (Some(self.args[0]), self.args[1])
+            }
+            libc::SYS_faccessat | libc::SYS_faccessat2 | libc::SYS_readlinkat | libc::SYS_openat2 => {
+                (Some(self.args[0]), self.args[1])
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open | libc::SYS_stat | libc::SYS_access | libc::SYS_readlink | libc::SYS_mkdir => {
+                (None, self.args[0])
+            }
+            libc::SYS_statfs | libc::SYS_execve => (None, self.args[0]),
+            _ => return None,
+        };
+        let path = self.string(path)?;
+        let directory = directory.map(|fd| self.link(fd)).filter(|_| !path.starts_with('/'));
+        Some(match directory {
+            Some(directory) if !directory.is_empty() => format!("{directory}/{path}"),
+            _ => path,
+        })
+    }
+
+    /// What a call waits for; `None` if it does not wait for descriptors.
+    fn waited(&self) -> Option<Vec<Waited>> {
+        let is_poll = match self.number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => true,
+            libc::SYS_ppoll => true,
+            _ => false,
+        };
+        if !is_poll {
+            return None;
+        }
+        let count = usize::try_from(self.args[1]).ok()?;
+        let bytes = self.bytes(self.args[0], count.min(64) * 8);
+        let fds = bytes.chunks_exact(8).filter_map(|entry| entry[..4].try_into().ok().map(i32::from_ne_bytes));
+        Some(fds.filter(|fd| *fd >= 0).map(|fd| (fd, self.link(fd.unsigned_abs().into()))).collect())
+    }
+
+    /// Whether a poll has time to wait.
+    fn may_block(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.number == libc::SYS_poll {
+            return self.args[2] != 0;
+        }
+        self.args[2] == 0 || self.bytes(self.args[2], 16).iter().any(|byte| *byte != 0)
+    }
+
+    /// Where a descriptor leads.
+    #[expect(clippy::cast_possible_truncation, reason = "a descriptor is an int in the low half of the register")]
+    fn link(&self, fd: u64) -> String {
+        let fd = fd as i32;
+        let link = if fd == libc::AT_FDCWD {
+            format!("/proc/{}/cwd", self.pid)
+        } else {
+            format!("/proc/{}/fd/{fd}", self.pid)
+        };
+        fs::read_link(link).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    fn bytes(&self, at: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let read = fs::File::open(format!("/proc/{}/mem", self.pid)).and_then(|memory| memory.read_at(&mut bytes, at));
+        bytes.truncate(read.unwrap_or(0));
+        bytes
+    }
+
+    fn string(&self, at: u64) -> Option<String> {
+        // Not across the end of a mapping.
+        let bytes = self.bytes(at, 512);
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    }
+}
+
+/// As much of elf(5) as a symbol's address takes, for the 64-bit files of this machine.
+#[cfg(target_arch = "x86_64")]
+mod elf {
+    fn number(image: &[u8], at: u64, length: usize) -> Option<u64> {
+        let at = usize::try_from(at).ok()?;
+        let mut bytes = [0; 8];
+        bytes[..length].copy_from_slice(image.get(at..at + length)?);
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    pub(super) fn entry(image: &[u8]) -> Option<u64> {
+        image.starts_with(b"\x7fELF").then(|| number(image, 24, 8))?
+    }
+
+    /// The value of a symbol in the full table, which `strip` removes.
+    pub(super) fn symbol(image: &[u8], name: &str) -> Option<u64> {
+        const SYMTAB: u64 = 2;
+        let (sections, size, count) = (number(image, 40, 8)?, number(image, 58, 2)?, number(image, 60, 2)?);
+        let section = |index: u64| sections + index * size;
+        let table = (0..count).map(section).find(|at| number(image, at + 4, 4) == Some(SYMTAB))?;
+        let names = section(number(image, table + 40, 4)?);
+        let (names, symbols) = (number(image, names + 24, 8)?, number(image, table + 24, 8)?);
+        let symbols = (0..number(image, table + 32, 8)? / 24).map(|index| symbols + index * 24);
+        let is_it = |symbol: &u64| {
+            let at = number(image, *symbol, 4).and_then(|offset| usize::try_from(names + offset).ok());
+            at.and_then(|at| image.get(at..))
+                .is_some_and(|rest| rest.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
+        };
+        symbols
+            .into_iter()
+            .find(|symbol| is_it(symbol) && number(image, symbol + 8, 8) != Some(0))
+            .and_then(|symbol| number(image, symbol + 8, 8))
+    }
+}
