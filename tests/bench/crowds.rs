@@ -89,14 +89,14 @@ pub(crate) fn strangers(machine: &Machine, rows: &mut Vec<Row>) {
         for (_, line) in &cases[..1] {
             works(line.as_ref().map_err(String::clone)?)?;
         }
-        for _ in 0..machine.rounds(5) {
+        for _ in 0..machine.rounds(9) {
             // Each round without and with them, and the machine at rest in between.
             for with in [0, 1] {
                 let _crowd = if with == 1 { Some(Crowd::gather(machine, COUNT)?) } else { None };
                 std::thread::sleep(Duration::from_millis(200));
                 for ((_, line), times) in cases.iter().zip(&mut times) {
                     let line = line.as_ref().map_err(String::clone)?;
-                    let several: Result<Vec<f64>, String> = (0..30).map(|_| time_any(line)).collect();
+                    let several: Result<Vec<f64>, String> = (0..20).map(|_| time_any(line)).collect();
                     times[with].push(median(&several?));
                 }
             }

@@ -24,6 +24,10 @@ fn main() -> ExitCode {
         ["table", rows @ ..] => table::print(rows, false),
         ["calls", program] => weight::list_calls(program),
         ["inside", words @ ..] => storms::inside(words),
+        ["raw-kill", board, cgroup, count] => match stops::raw_kill(board, cgroup, count) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
         ["as", words @ ..] => subject::run(words),
         _ => {
             eprintln!("usage: bench table [--check] [ROW...] | bench calls PROGRAM");

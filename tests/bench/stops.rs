@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use nix::libc::SIGTERM;
 
-use crate::machine::{Machine, find, line, span, spawn};
-use crate::subject;
+use crate::machine::{Machine, command, find, line, span, spawn};
 use crate::sys::{self, Board};
 use crate::table::{Row, Value, median, paired};
 
@@ -49,7 +49,7 @@ pub(crate) fn stop(machine: &Machine, rows: &mut Vec<Row>) {
         let mut times = [vec![], vec![], vec![]];
         let mut measure = || -> Result<(), String> {
             for _ in 0..machine.rounds(rounds) {
-                times[0].push(kill_raw(count)?);
+                times[0].push(kill_raw(machine, count)?);
                 times[1].push(kill(machine, "cgroup", count)?);
                 if count == 1000 {
                     times[2].push(kill(machine, "subreaper", count)?);
@@ -85,50 +85,39 @@ fn kill(machine: &Machine, backend: &str, count: usize) -> Result<f64, String> {
     if status.code() == Some(137) { Ok(took) } else { Err(format!("the wrapper ended with {status}")) }
 }
 
-/// The kernel's own speed: cgroup.kill of as many processes that are forked in the same way, until all are reaped and
-/// the cgroup says that it is not populated. A process of its own does it, as its children's subreaper.
-fn kill_raw(count: usize) -> Result<f64, String> {
+/// The kernel's own speed: cgroup.kill of as many processes of the same kind, until all are reaped and the cgroup says
+/// that it is not populated. A process of its own does it, as their subreaper.
+fn kill_raw(machine: &Machine, count: usize) -> Result<f64, String> {
     let board = Board::new();
     let cgroup = own_cgroup().ok_or("there is no cgroup v2")?.join(format!("tk-bench-{}-raw", std::process::id()));
     fs::create_dir(&cgroup).map_err(|error| format!("cannot make a cgroup: {error}"))?;
-    let worker = sys::fork().map_err(|error| error.to_string())?;
-    if worker.is_none() {
-        let slots = sys::board(&board.word());
-        let done = kill_raw_as_subreaper(&cgroup, slots, count);
-        sys::leave(i32::from(done.is_err()));
-    }
-    let _ = rustix::process::wait(rustix::process::WaitOptions::empty());
+    let words = ["raw-kill", &board.word(), &*cgroup.to_string_lossy(), &count.to_string()].map(str::to_owned);
+    let status = command(&line(&machine.bench, &[], &words)).status();
     fs::remove_dir(&cgroup).map_err(|error| format!("cannot remove a cgroup: {error}"))?;
     match (board.get(1), board.get(2)) {
         (start, end) if start > 0 && end > start => Ok(span(start, end)),
-        _ => Err("cgroup.kill did not end a tree".into()),
+        _ => Err(format!("cgroup.kill did not end a tree: {status:?}")),
     }
 }
 
-fn kill_raw_as_subreaper(
-    cgroup: &std::path::Path,
-    slots: &'static [std::sync::atomic::AtomicU64],
-    count: usize,
-) -> Result<(), String> {
-    use std::sync::atomic::Ordering::SeqCst;
-    let text = |error: std::io::Error| error.to_string();
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|error| error.to_string())?;
-    if sys::fork().map_err(text)?.is_none() {
-        if fs::write(cgroup.join("cgroup.procs"), "0").is_err() {
-            sys::leave(1);
-        }
-        subject::grove(slots, count);
-    }
-    let is_up = sys::wait_for(&slots[0], u64::try_from(count).expect("small"));
+/// The process that does it.
+pub(crate) fn raw_kill(board: &str, cgroup: &str, count: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let (slots, cgroup) = (sys::board(board), Path::new(cgroup));
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let bench = std::env::current_exe()?.to_string_lossy().into_owned();
+    let mut grove = command(&line(&bench, &["as", "grove", board], &[count]));
+    born_in(&mut grove, cgroup)?;
+    let mut grove = grove.spawn()?;
+    let is_up = sys::wait_for(&slots[0], count.parse()?);
     slots[1].store(sys::now(), SeqCst);
-    fs::write(cgroup.join("cgroup.kill"), "1").map_err(text)?;
+    fs::write(cgroup.join("cgroup.kill"), "1")?;
+    let _ = grove.wait();
     while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
-    let events = || fs::read_to_string(cgroup.join("cgroup.events")).is_ok_and(|text| text.contains("populated 0"));
-    while !events() {
+    while fs::read_to_string(cgroup.join("cgroup.events")).is_ok_and(|text| !text.contains("populated 0")) {
         std::thread::yield_now();
     }
     slots[2].store(sys::now(), SeqCst);
-    is_up
+    Ok(is_up?)
 }
 
 /// Our own cgroup of version 2, wherever that is mounted.
@@ -207,7 +196,7 @@ pub(crate) fn first_signal(machine: &Machine, rows: &mut Vec<Row>) {
 }
 
 /// Opens the list of members that a command is to be born into.
-pub(crate) fn born_in(command: &mut std::process::Command, cgroup: &std::path::Path) -> Result<(), String> {
+pub(crate) fn born_in(command: &mut std::process::Command, cgroup: &Path) -> Result<(), String> {
     let procs = fs::File::options().write(true).open(cgroup.join("cgroup.procs"));
     sys::born_in(command, procs.map_err(|error| error.to_string())?.as_fd());
     Ok(())

@@ -33,7 +33,7 @@ fn stamp(board: &[AtomicU64]) -> ! {
 }
 
 /// So many processes that ignore SIGTERM. Slot 0 is the count of those who are there.
-pub(crate) fn grove(board: &[AtomicU64], count: usize) -> ! {
+fn grove(board: &[AtomicU64], count: usize) -> ! {
     sys::ignore(SIGTERM);
     for _ in 1..count {
         if sys::fork().expect("a process can be had").is_none() {

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
 
 use nix::libc;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::machine::command;
 use crate::sys;
@@ -40,6 +41,8 @@ enum Grain {
 }
 
 struct Tracer {
+    /// Where this process may run afterwards.
+    cpus: CpuSet,
     grain: Grain,
     front: i32,
     tracees: BTreeMap<i32, Tracee>,
@@ -61,7 +64,7 @@ pub(crate) fn calls(line: &[String]) -> Result<Vec<Call>, String> {
     tracer.go_to_main(&line[0])?;
     tracer.resume(tracer.front, 0).map_err(text)?;
     tracer.run()?;
-    Ok(tracer.calls)
+    Ok(std::mem::take(&mut tracer.calls))
 }
 
 /// The instructions of a run from its exec on, in user mode. Only where it is known how to tell them apart.
@@ -69,11 +72,17 @@ pub(crate) fn instructions(line: &[String]) -> Result<BTreeMap<Who, u64>, String
     let mut tracer = Tracer::start(line, Grain::Instructions)?;
     tracer.resume(tracer.front, 0).map_err(text)?;
     tracer.run()?;
-    Ok(tracer.counts)
+    Ok(std::mem::take(&mut tracer.counts))
 }
 
 fn text(error: io::Error) -> String {
     format!("cannot trace: {error}")
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.cpus);
+    }
 }
 
 impl Tracer {
@@ -81,13 +90,23 @@ impl Tracer {
         if !cfg!(target_arch = "x86_64") {
             return Err("the tracer knows x86-64 only".into());
         }
-        let mut command = command(line);
+        let mut line = line.to_vec();
+        line[0] =
+            fs::canonicalize(&line[0]).map_or_else(|_| line[0].clone(), |path| path.to_string_lossy().into_owned());
+        let mut command = command(&line);
         // The same in every place that it is run from.
         command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).current_dir("/");
         sys::traced(&mut command);
+        // On one CPU front and keeper take turns, so that each finds the other as far as in every run: how often they wake
+        // up depends on that.
+        let cpus = sched_getaffinity(None).map_err(|error| error.to_string())?;
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|cpu| cpus.is_set(*cpu)).unwrap_or(0));
+        sched_setaffinity(None, &one).map_err(|error| error.to_string())?;
         let child = command.spawn().map_err(|error| format!("cannot start {}: {error}", line[0]))?;
         let front = i32::try_from(child.id()).expect("a PID");
         let tracer = Tracer {
+            cpus,
             grain,
             front,
             tracees: BTreeMap::from([(front, Tracee { who: Who::Front, last: 0 })]),

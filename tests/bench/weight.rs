@@ -214,6 +214,7 @@ fn name(number: i64) -> String {
         (libc::SYS_getrandom, "getrandom"),
         (libc::SYS_getrlimit, "getrlimit"),
         (libc::SYS_prlimit64, "prlimit64"),
+        (libc::SYS_set_tid_address, "set_tid_address"),
         (libc::SYS_dup, "dup"),
         (libc::SYS_dup3, "dup3"),
         (libc::SYS_close_range, "close_range"),
