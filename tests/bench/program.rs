@@ -3,7 +3,10 @@
 //! `bench table [--check] [ROW...]` measures (tests/bench/run says with which programs); `bench calls PROGRAM` lists the
 //! system calls of a run of `true`; `bench as NAME ...` is what is put under the wrappers.
 
+mod call;
 mod crowds;
+#[cfg(target_arch = "x86_64")]
+mod elf;
 mod machine;
 mod starts;
 mod stops;

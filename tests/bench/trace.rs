@@ -11,6 +11,7 @@ use std::process::Stdio;
 use nix::libc;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::call::View;
 use crate::machine::command;
 use crate::sys;
 
@@ -134,8 +135,8 @@ impl Tracer {
     #[cfg(target_arch = "x86_64")]
     fn go_to_main(&mut self, program: &str) -> Result<(), String> {
         let image = fs::read(program).map_err(|error| format!("{program}: {error}"))?;
-        let main = elf::symbol(&image, "main").ok_or_else(|| format!("{program} has no symbols"))?;
-        let entry = elf::entry(&image).ok_or_else(|| format!("{program} is no ELF file"))?;
+        let main = crate::elf::symbol(&image, "main").ok_or_else(|| format!("{program} has no symbols"))?;
+        let entry = crate::elf::entry(&image).ok_or_else(|| format!("{program} is no ELF file"))?;
         let at = main.wrapping_sub(entry).wrapping_add(self.actual_entry().ok_or("no auxiliary vector")?);
         let memory = self.memory(self.front, true).map_err(text)?;
         let mut before = [0; 1];
@@ -269,168 +270,5 @@ impl Tracer {
         let who = self.tracees.get(&pid).map_or(Who::Other, |tracee| tracee.who);
         let view = View { pid, number, args };
         self.calls.push(Call { who, number, about: view.about(), fault: view.fault() });
-    }
-}
-
-/// A system call and the process that makes it.
-struct View {
-    pid: i32,
-    number: i64,
-    args: [u64; 6],
-}
-
-/// A descriptor that is waited for: its number and where it leads.
-type Waited = (i32, String);
-
-impl View {
-    fn is_one_of(&self, numbers: &[libc::c_long]) -> bool {
-        numbers.contains(&self.number)
-    }
-
-    fn about(&self) -> String {
-        if let Some(path) = self.opened() {
-            return path;
-        }
-        if let Some(waited) = self.waited() {
-            return waited.into_iter().map(|(_, target)| target).collect::<Vec<_>>().join(" ");
-        }
-        if self.is_one_of(&[libc::SYS_read, libc::SYS_write, libc::SYS_pread64, libc::SYS_close]) {
-            return self.link(self.args[0]);
-        }
-        String::new()
-    }
-
-    /// What a normal run should have none of.
-    fn fault(&self) -> Option<&'static str> {
-        let is_write = self.is_one_of(&[libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev]);
-        if is_write && ["/cgroup.procs", "/cgroup.threads"].iter().any(|end| self.link(self.args[0]).ends_with(end)) {
-            return Some("writes to cgroup.procs");
-        }
-        if self.is_one_of(&[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]) {
-            return Some("sleeps");
-        }
-        if let Some(waited) = self.waited().filter(|_| self.may_block()) {
-            if waited.is_empty() {
-                return Some("sleeps");
-            }
-            if waited.iter().any(|(_, target)| target.ends_with("/cgroup.events")) {
-                return Some("waits for cgroup.events");
-            }
-        }
-        let path = self.opened()?;
-        let rest = path.strip_prefix("/proc/")?;
-        let process: i32 = rest.split('/').next()?.parse().ok()?;
-        (process != self.pid).then_some("reads of other processes' /proc")
-    }
-
-    /// The path of a call that opens or looks at a file, with the directory that it is relative to.
-    fn opened(&self) -> Option<String> {
-        let (directory, path) = match self.number {
-            libc::SYS_openat | libc::SYS_newfstatat | libc::SYS_unlinkat | libc::SYS_mkdirat => {
-                (Some(self.args[0]), self.args[1])
-            }
-            libc::SYS_faccessat | libc::SYS_faccessat2 | libc::SYS_readlinkat | libc::SYS_openat2 => {
-                (Some(self.args[0]), self.args[1])
-            }
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_open | libc::SYS_stat | libc::SYS_access | libc::SYS_readlink | libc::SYS_mkdir => {
-                (None, self.args[0])
-            }
-            libc::SYS_statfs | libc::SYS_execve => (None, self.args[0]),
-            _ => return None,
-        };
-        let path = self.string(path)?;
-        let directory = directory.map(|fd| self.link(fd)).filter(|_| !path.starts_with('/'));
-        Some(match directory {
-            Some(directory) if !directory.is_empty() => format!("{directory}/{path}"),
-            _ => path,
-        })
-    }
-
-    /// What a call waits for; `None` if it does not wait for descriptors.
-    fn waited(&self) -> Option<Vec<Waited>> {
-        let is_poll = match self.number {
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_poll => true,
-            libc::SYS_ppoll => true,
-            _ => false,
-        };
-        if !is_poll {
-            return None;
-        }
-        let count = usize::try_from(self.args[1]).ok()?;
-        let bytes = self.bytes(self.args[0], count.min(64) * 8);
-        let fds = bytes.chunks_exact(8).filter_map(|entry| entry[..4].try_into().ok().map(i32::from_ne_bytes));
-        Some(fds.filter(|fd| *fd >= 0).map(|fd| (fd, self.link(fd.unsigned_abs().into()))).collect())
-    }
-
-    /// Whether a poll has time to wait.
-    fn may_block(&self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self.number == libc::SYS_poll {
-            return self.args[2] != 0;
-        }
-        self.args[2] == 0 || self.bytes(self.args[2], 16).iter().any(|byte| *byte != 0)
-    }
-
-    /// Where a descriptor leads.
-    #[expect(clippy::cast_possible_truncation, reason = "a descriptor is an int in the low half of the register")]
-    fn link(&self, fd: u64) -> String {
-        let fd = fd as i32;
-        let link = if fd == libc::AT_FDCWD {
-            format!("/proc/{}/cwd", self.pid)
-        } else {
-            format!("/proc/{}/fd/{fd}", self.pid)
-        };
-        fs::read_link(link).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
-    }
-
-    fn bytes(&self, at: u64, length: usize) -> Vec<u8> {
-        let mut bytes = vec![0; length];
-        let read = fs::File::open(format!("/proc/{}/mem", self.pid)).and_then(|memory| memory.read_at(&mut bytes, at));
-        bytes.truncate(read.unwrap_or(0));
-        bytes
-    }
-
-    fn string(&self, at: u64) -> Option<String> {
-        // Not across the end of a mapping.
-        let bytes = self.bytes(at, 512);
-        let end = bytes.iter().position(|byte| *byte == 0)?;
-        Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
-    }
-}
-
-/// As much of elf(5) as a symbol's address takes, for the 64-bit files of this machine.
-#[cfg(target_arch = "x86_64")]
-mod elf {
-    fn number(image: &[u8], at: u64, length: usize) -> Option<u64> {
-        let at = usize::try_from(at).ok()?;
-        let mut bytes = [0; 8];
-        bytes[..length].copy_from_slice(image.get(at..at + length)?);
-        Some(u64::from_le_bytes(bytes))
-    }
-
-    pub(super) fn entry(image: &[u8]) -> Option<u64> {
-        image.starts_with(b"\x7fELF").then(|| number(image, 24, 8))?
-    }
-
-    /// The value of a symbol in the full table, which `strip` removes.
-    pub(super) fn symbol(image: &[u8], name: &str) -> Option<u64> {
-        const SYMTAB: u64 = 2;
-        let (sections, size, count) = (number(image, 40, 8)?, number(image, 58, 2)?, number(image, 60, 2)?);
-        let section = |index: u64| sections + index * size;
-        let table = (0..count).map(section).find(|at| number(image, at + 4, 4) == Some(SYMTAB))?;
-        let names = section(number(image, table + 40, 4)?);
-        let (names, symbols) = (number(image, names + 24, 8)?, number(image, table + 24, 8)?);
-        let symbols = (0..number(image, table + 32, 8)? / 24).map(|index| symbols + index * 24);
-        let is_it = |symbol: &u64| {
-            let at = number(image, *symbol, 4).and_then(|offset| usize::try_from(names + offset).ok());
-            at.and_then(|at| image.get(at..))
-                .is_some_and(|rest| rest.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
-        };
-        symbols
-            .into_iter()
-            .find(|symbol| is_it(symbol) && number(image, symbol + 8, 8) != Some(0))
-            .and_then(|symbol| number(image, symbol + 8, 8))
     }
 }
