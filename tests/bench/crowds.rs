@@ -16,8 +16,8 @@ pub(crate) fn burst(machine: &Machine, rows: &mut Vec<Row>) {
     let measure = || -> Result<Row, String> {
         let board = Board::new();
         let family = machine.subject(&["family", &board.word(), FAMILY]);
-        let ours = machine.ours.as_ref().map_err(String::clone)?;
-        let lines = [timeout(&family)?, line(ours, &["-b", "cgroup", "-t", "60"], &family)];
+        let ours = machine.ours_on("cgroup")?;
+        let lines = [timeout(&family)?, line(&ours, &["-b", "cgroup", "-t", "60"], &family)];
         let mut times = [vec![], vec![]];
         for round in 0..machine.rounds(9) {
             for turn in 0..2 {

@@ -13,20 +13,26 @@ pub(crate) fn entry(image: &[u8]) -> Option<u64> {
 
 /// The value of a symbol in the full table, which `strip` removes.
 pub(crate) fn symbol(image: &[u8], name: &str) -> Option<u64> {
+    symbols(image)?.into_iter().find(|(_, known)| known == name).map(|(value, _)| value)
+}
+
+/// All defined symbols, by their values.
+pub(crate) fn symbols(image: &[u8]) -> Option<Vec<(u64, String)>> {
     const SYMTAB: u64 = 2;
     let (sections, size, count) = (number(image, 40, 8)?, number(image, 58, 2)?, number(image, 60, 2)?);
     let section = |index: u64| sections + index * size;
     let table = (0..count).map(section).find(|at| number(image, at + 4, 4) == Some(SYMTAB))?;
     let names = section(number(image, table + 40, 4)?);
-    let (names, symbols) = (number(image, names + 24, 8)?, number(image, table + 24, 8)?);
-    let symbols = (0..number(image, table + 32, 8)? / 24).map(|index| symbols + index * 24);
-    let is_it = |symbol: &u64| {
-        let at = number(image, *symbol, 4).and_then(|offset| usize::try_from(names + offset).ok());
-        at.and_then(|at| image.get(at..))
-            .is_some_and(|rest| rest.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
-    };
-    symbols
-        .into_iter()
-        .find(|symbol| is_it(symbol) && number(image, symbol + 8, 8) != Some(0))
-        .and_then(|symbol| number(image, symbol + 8, 8))
+    let (names, first) = (number(image, names + 24, 8)?, number(image, table + 24, 8)?);
+    let mut found = vec![];
+    for at in (0..number(image, table + 32, 8)? / 24).map(|index| first + index * 24) {
+        let value = number(image, at + 8, 8)?;
+        let name = image.get(usize::try_from(names + number(image, at, 4)?).ok()?..)?;
+        let end = name.iter().position(|byte| *byte == 0)?;
+        if value != 0 && end > 0 {
+            found.push((value, String::from_utf8_lossy(&name[..end]).into_owned()));
+        }
+    }
+    found.sort_unstable();
+    Some(found)
 }

@@ -55,6 +55,13 @@ impl Machine {
         rounds.max(3)
     }
 
+    /// Our build, if this backend works here.
+    pub(crate) fn ours_on(&self, backend: &str) -> Build {
+        let ours = self.ours.clone()?;
+        works(&line(&ours, &["-b", backend], &[TRUE]))?;
+        Ok(ours)
+    }
+
     /// The command line of a subject of this program's.
     pub(crate) fn subject(&self, words: &[&str]) -> Vec<String> {
         let mut line = vec![self.bench.clone(), "as".to_owned()];

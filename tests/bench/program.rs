@@ -1,11 +1,11 @@
 //! The benchmarks: measures what a run costs and prints it as a table, with a gate and an aim for each row.
 //!
 //! `bench table [--check] [ROW...]` measures (tests/bench/run says with which programs); `bench calls PROGRAM` lists the
-//! system calls of a run of `true`; `bench as NAME ...` is what is put under the wrappers.
+//! system calls of a run of `true`, and `bench instructions PROGRAM` the functions that take most of its instructions;
+//! `bench as NAME ...` is what is put under the wrappers.
 
 mod call;
 mod crowds;
-#[cfg(target_arch = "x86_64")]
 mod elf;
 mod machine;
 mod starts;
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["table", "--check", rows @ ..] => table::print(rows, true),
         ["table", rows @ ..] => table::print(rows, false),
+        ["instructions", program] => weight::list_instructions(program),
         ["calls", program] => weight::list_calls(program),
         ["inside", words @ ..] => storms::inside(words),
         ["raw-kill", board, cgroup, count] => match stops::raw_kill(board, cgroup, count) {
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         },
         ["as", words @ ..] => subject::run(words),
         _ => {
-            eprintln!("usage: bench table [--check] [ROW...] | bench calls PROGRAM");
+            eprintln!("usage: bench table [--check] [ROW...] | bench calls|instructions PROGRAM");
             ExitCode::from(2)
         }
     }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use nix::libc::SIGTERM;
+use nix::libc::{SIGKILL, SIGTERM};
 
 use crate::machine::{Machine, command, find, line, span, spawn};
+use crate::storms::children;
 use crate::sys::{self, Board};
 use crate::table::{Row, Value, median, paired};
 
@@ -22,7 +23,7 @@ pub(crate) fn exit(machine: &Machine, rows: &mut Vec<Row>) {
         let stamp = machine.subject(&["stamp", &board.word()]);
         let lines = [
             line(&find("timeout")?, &["60"], &stamp),
-            line(machine.ours.as_ref().map_err(String::clone)?, &["-b", "cgroup", "-t", "60"], &stamp),
+            line(&machine.ours_on("cgroup")?, &["-b", "cgroup", "-t", "60"], &stamp),
         ];
         let mut times = [vec![], vec![]];
         for round in 0..machine.rounds(250) {
@@ -43,7 +44,7 @@ pub(crate) fn exit(machine: &Machine, rows: &mut Vec<Row>) {
 }
 
 pub(crate) fn stop(machine: &Machine, rows: &mut Vec<Row>) {
-    for (count, rounds) in [(1000, 9), (5000, 3)] {
+    for (count, rounds) in [(1000, 11), (5000, 7)] {
         let what = format!("stop of {count} processes: SIGKILL to exit, cgroup");
         let below = format!("stop of {count} processes: SIGKILL to exit, subreaper");
         let mut times = [vec![], vec![], vec![]];
@@ -72,7 +73,7 @@ pub(crate) fn stop(machine: &Machine, rows: &mut Vec<Row>) {
 fn kill(machine: &Machine, backend: &str, count: usize) -> Result<f64, String> {
     let board = Board::new();
     let grove = machine.subject(&["grove", &board.word(), &count.to_string()]);
-    let mut child = spawn(&line(machine.ours.as_ref().map_err(String::clone)?, &["-b", backend, "-k", "0"], &grove))?;
+    let mut child = spawn(&line(&machine.ours_on(backend)?, &["-b", backend, "-k", "0"], &grove))?;
     let is_up = board.wait(0, u64::try_from(count).expect("small"));
     sys::signal(child.id(), SIGTERM);
     // Listing and signalling all is no part of this.
@@ -133,9 +134,9 @@ pub(crate) fn grace(machine: &Machine, rows: &mut Vec<Row>) {
     const WHAT: &str = "one process: end of grace to exit";
     let measure = || -> Result<Row, String> {
         let board = Board::new();
-        let listener = machine.subject(&["listeners", &board.word(), "1"]);
-        let ours = machine.ours.as_ref().map_err(String::clone)?;
-        let line = line(ours, &["-b", "cgroup", "-k", "100ms"], &listener);
+        let listener = machine.subject(&["listeners", &board.word(), "1", "1"]);
+        let ours = machine.ours_on("cgroup")?;
+        let line = line(&ours, &["-b", "cgroup", "-k", "100ms"], &listener);
         let mut times = vec![];
         for _ in 0..machine.rounds(25) {
             board.clear();
@@ -155,18 +156,20 @@ pub(crate) fn grace(machine: &Machine, rows: &mut Vec<Row>) {
     rows.push(measure().unwrap_or_else(|why| Row::not_measured(WHAT, why)));
 }
 
-/// The command gets its signal first, and right after the tree was listed: from there to the last of the tree. Each notes
-/// the time when it is woken up, so that the wake-ups are part of the number.
+/// The command gets its signal first, and right after the tree was listed: from there to the last of the tree, as far as
+/// those who listen can tell, who are spread over it.
 pub(crate) fn first_signal(machine: &Machine, rows: &mut Vec<Row>) {
     const COUNT: usize = 1000;
+    const EVERY: usize = 40;
     const WHAT: &str = "first signal: to all of 1000 processes";
-    const LISTING: &str = "first signal: request to the first, with tree_at_stop";
-    let mut times = [vec![], vec![]];
+    const LISTING: &str = "  before it: request to the first, with tree_at_stop";
+    const BARE: &str = "  the same by kill(2) alone";
+    let mut times = [vec![], vec![], vec![]];
     let mut measure = || -> Result<(), String> {
         let board = Board::new();
-        let listeners = machine.subject(&["listeners", &board.word(), &COUNT.to_string()]);
-        let ours = machine.ours.as_ref().map_err(String::clone)?;
-        let line = line(ours, &["-b", "cgroup", "-k", "300ms"], &listeners);
+        let listeners = machine.subject(&["listeners", &board.word(), &COUNT.to_string(), &EVERY.to_string()]);
+        let ours = machine.ours_on("cgroup")?;
+        let line = line(&ours, &["-b", "cgroup", "-k", "300ms"], &listeners);
         for _ in 0..machine.rounds(9) {
             board.clear();
             let mut child = spawn(&line)?;
@@ -176,23 +179,53 @@ pub(crate) fn first_signal(machine: &Machine, rows: &mut Vec<Row>) {
             sys::signal(child.id(), SIGTERM);
             let status = child.wait().expect("it is our child");
             is_up?;
-            let stamps: Vec<u64> = (1..=COUNT).map(|slot| board.get(slot)).collect();
-            let last = *stamps.iter().max().expect("a thousand");
+            let stamps: Vec<u64> = listening(COUNT, EVERY).map(|slot| board.get(slot)).collect();
+            let last = *stamps.iter().max().expect("some");
             if stamps.contains(&0) {
                 return Err(format!("not all of the tree got the signal; the wrapper ended with {status}"));
             }
             times[0].push(span(stamps[0], last));
             times[1].push(span(start, stamps[0]));
+            times[2].push(signal_bare(&listeners, &board, COUNT, EVERY)?);
         }
         Ok(())
     };
     match measure() {
         Ok(()) => {
             rows.push(Row::value(WHAT, Value::Time(median(&times[0]))).gate(20e6, 6e6));
+            rows.push(Row::value(BARE, Value::Time(median(&times[2]))));
             rows.push(Row::value(LISTING, Value::Time(median(&times[1]))));
         }
         Err(why) => rows.push(Row::not_measured(WHAT, why)),
     }
+}
+
+/// The slots of those who listen.
+fn listening(count: usize, every: usize) -> impl Iterator<Item = usize> {
+    (1..=count).filter(move |slot| *slot == 1 || *slot == count || slot % every == 0)
+}
+
+/// What no sender can be faster than: kill(2) for each.
+fn signal_bare(listeners: &[String], board: &Board, count: usize, every: usize) -> Result<f64, String> {
+    board.clear();
+    let mut child = spawn(listeners)?;
+    let is_up = board.wait(0, u64::try_from(count).expect("small"));
+    std::thread::sleep(Duration::from_millis(50));
+    // Nobody reaps them as long as their parent, which only waits, lives.
+    let pids = children(child.id());
+    let start = sys::now();
+    for pid in std::iter::once(&child.id()).chain(&pids) {
+        sys::signal(*pid, SIGTERM);
+    }
+    let all = listening(count, every).try_for_each(|slot| board.wait(slot, 1));
+    for pid in &pids {
+        sys::signal(*pid, SIGKILL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    is_up.and(all)?;
+    let last = listening(count, every).map(|slot| board.get(slot)).max().expect("some");
+    Ok(span(start, last))
 }
 
 /// Opens the list of members that a command is to be born into.

@@ -16,7 +16,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     match words {
         ["stamp", board] => stamp(sys::board(board)),
         ["grove", board, count] => grove(sys::board(board), number(count)),
-        ["listeners", board, count] => listeners(sys::board(board), number(count)),
+        ["listeners", board, count, every] => listeners(sys::board(board), number(count), number(every)),
         ["family", board, count] => family(sys::board(board), number(count)),
         ["crowd", board, count] => crowd(sys::board(board), number(count)),
         ["storm", board, chains, forks, seconds] => {
@@ -45,8 +45,9 @@ fn grove(board: &[AtomicU64], count: usize) -> ! {
     sys::pause()
 }
 
-/// So many processes that note when SIGTERM came, in the slots from 1 on, and stay.
-fn listeners(board: &[AtomicU64], count: usize) -> ! {
+/// So many processes, of which the first, the last and each so-and-so-many-th notes when SIGTERM came, in its slot from 1
+/// on, and stays. The others ignore it: waking up a thousand takes longer than signalling them.
+fn listeners(board: &[AtomicU64], count: usize, every: usize) -> ! {
     sys::block(SIGTERM);
     let mut own = 1;
     for slot in 2..=count {
@@ -56,6 +57,11 @@ fn listeners(board: &[AtomicU64], count: usize) -> ! {
         }
     }
     sys::limit_life(LONGEST_LIFE);
+    if own != 1 && own != count && own % every != 0 {
+        sys::ignore(SIGTERM);
+        board[0].fetch_add(1, SeqCst);
+        sys::pause()
+    }
     board[0].fetch_add(1, SeqCst);
     sys::wait_for_signal(SIGTERM);
     board[own].store(sys::now(), SeqCst);

@@ -12,6 +12,7 @@ use nix::libc;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::call::View;
+use crate::elf;
 use crate::machine::command;
 use crate::sys;
 
@@ -48,7 +49,8 @@ struct Tracer {
     front: i32,
     tracees: BTreeMap<i32, Tracee>,
     calls: Vec<Call>,
-    counts: BTreeMap<Who, u64>,
+    /// How often each instruction ran.
+    steps: BTreeMap<(Who, u64), u64>,
     status: Option<i32>,
 }
 
@@ -68,12 +70,13 @@ pub(crate) fn calls(line: &[String]) -> Result<Vec<Call>, String> {
     Ok(std::mem::take(&mut tracer.calls))
 }
 
-/// The instructions of a run from its exec on, in user mode. Only where it is known how to tell them apart.
-pub(crate) fn instructions(line: &[String]) -> Result<BTreeMap<Who, u64>, String> {
+/// The instructions of a run from its exec on, in user mode: how many ran of whom, at which address of the program's file.
+pub(crate) fn instructions(line: &[String]) -> Result<BTreeMap<(Who, u64), u64>, String> {
     let mut tracer = Tracer::start(line, Grain::Instructions)?;
+    let moved = tracer.offset(&line[0])?;
     tracer.resume(tracer.front, 0).map_err(text)?;
     tracer.run()?;
-    Ok(std::mem::take(&mut tracer.counts))
+    Ok(tracer.steps.iter().map(|((who, at), count)| ((*who, at.wrapping_sub(moved)), *count)).collect())
 }
 
 fn text(error: io::Error) -> String {
@@ -112,7 +115,7 @@ impl Tracer {
             front,
             tracees: BTreeMap::from([(front, Tracee { who: Who::Front, last: 0 })]),
             calls: vec![],
-            counts: BTreeMap::new(),
+            steps: BTreeMap::new(),
             status: None,
         };
         // It stopped at its exec.
@@ -135,9 +138,8 @@ impl Tracer {
     #[cfg(target_arch = "x86_64")]
     fn go_to_main(&mut self, program: &str) -> Result<(), String> {
         let image = fs::read(program).map_err(|error| format!("{program}: {error}"))?;
-        let main = crate::elf::symbol(&image, "main").ok_or_else(|| format!("{program} has no symbols"))?;
-        let entry = crate::elf::entry(&image).ok_or_else(|| format!("{program} is no ELF file"))?;
-        let at = main.wrapping_sub(entry).wrapping_add(self.actual_entry().ok_or("no auxiliary vector")?);
+        let main = elf::symbol(&image, "main").ok_or_else(|| format!("{program} has no symbols"))?;
+        let at = main.wrapping_add(self.offset(program)?);
         let memory = self.memory(self.front, true).map_err(text)?;
         let mut before = [0; 1];
         memory.read_exact_at(&mut before, at).map_err(text)?;
@@ -154,6 +156,13 @@ impl Tracer {
     #[cfg(not(target_arch = "x86_64"))]
     fn go_to_main(&mut self, _: &str) -> Result<(), String> {
         Err("the tracer knows x86-64 only".into())
+    }
+
+    /// How far the program was loaded from where its file says.
+    fn offset(&self, program: &str) -> Result<u64, String> {
+        let image = fs::read(program).map_err(|error| format!("{program}: {error}"))?;
+        let entry = elf::entry(&image).ok_or_else(|| format!("{program} is no ELF file"))?;
+        Ok(self.actual_entry().ok_or("no auxiliary vector")?.wrapping_sub(entry))
     }
 
     /// Where the program's entry has been loaded to, from its auxiliary vector.
@@ -258,7 +267,7 @@ impl Tracer {
         // A repeated string instruction stops at each of its turns, and is one.
         if tracee.last != at {
             tracee.last = at;
-            *self.counts.entry(tracee.who).or_default() += 1;
+            *self.steps.entry((tracee.who, at)).or_default() += 1;
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::libc;
 
+use crate::elf;
 use crate::machine::{Machine, TRUE, line, spawn};
 use crate::storms::children;
 use crate::sys;
@@ -80,16 +81,14 @@ pub(crate) fn instructions(machine: &Machine, rows: &mut Vec<Row>) {
     let builds = [("musl", &machine.musl), ("static glibc", &machine.glibc), ("dynamic", &machine.dynamic)];
     for (name, build) in builds {
         let what = format!("user instructions of front and keeper, {name}");
-        let counts: Result<BTreeMap<Who, u64>, String> =
-            build.clone().and_then(|program| trace::instructions(&run_of_true(&program)));
-        let counts = match counts {
-            Ok(counts) => counts,
+        let steps = match build.clone().and_then(|program| trace::instructions(&run_of_true(&program))) {
+            Ok(steps) => steps,
             Err(why) => {
                 rows.push(Row::not_measured(what, why));
                 continue;
             }
         };
-        let of = |who: Who| counts.get(&who).copied().unwrap_or(0);
+        let of = |who: Who| steps.iter().filter(|((other, _), _)| *other == who).map(|(_, count)| count).sum::<u64>();
         let row = Row::value(what, count(of(Who::Front) + of(Who::Keeper)));
         if name == "musl" {
             rows.push(row.gate(300e3, 120e3));
@@ -100,12 +99,40 @@ pub(crate) fn instructions(machine: &Machine, rows: &mut Vec<Row>) {
     }
 }
 
+/// Prints the functions that take most instructions, of a program that has its symbols.
+pub(crate) fn list_instructions(program: &str) -> ExitCode {
+    const SHOWN: usize = 50;
+    let list = || -> Result<(), String> {
+        let image = fs::read(program).map_err(|error| format!("{program}: {error}"))?;
+        let symbols = elf::symbols(&image).ok_or_else(|| format!("{program} has no symbols"))?;
+        let mut functions = BTreeMap::<(Who, &str), u64>::new();
+        for ((who, at), count) in trace::instructions(&run_of_true(program))? {
+            let place = symbols.partition_point(|(value, _)| *value <= at).checked_sub(1);
+            let name = place.map_or("?", |place| &symbols[place].1);
+            *functions.entry((who, name)).or_default() += count;
+        }
+        let mut functions: Vec<_> = functions.into_iter().collect();
+        functions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        for ((who, name), count) in functions.iter().take(SHOWN) {
+            println!("{count:>8} {:<6} {name}", format!("{who:?}").to_lowercase());
+        }
+        Ok(())
+    };
+    match list() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// What no other process shares, while the command runs.
 pub(crate) fn memory(machine: &Machine, rows: &mut Vec<Row>) {
     const WHAT: &str = "private memory of front and keeper";
     let measure = || -> Result<Row, String> {
-        let ours = machine.ours.as_ref().map_err(String::clone)?;
-        let mut child = spawn(&line(ours, &["-b", "cgroup", "-t", "60"], &["/bin/sleep", "60"]))?;
+        let ours = machine.ours_on("cgroup")?;
+        let mut child = spawn(&line(&ours, &["-b", "cgroup", "-t", "60"], &["/bin/sleep", "60"]))?;
         let front = child.id();
         let found = settled(front).and_then(|keeper| Ok(private(front)? + private(keeper)?));
         sys::signal(front, libc::SIGTERM);
