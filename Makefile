@@ -18,7 +18,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos gnu-check demo bench bench-picture install uninstall man completions docs \
+.PHONY: build static test chaos gnu-check demo bench bench-check bench-picture install uninstall man completions docs \
 	test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -47,8 +47,11 @@ gnu-check: ## ten thousand command lines through us and the machine's GNU timeou
 demo: build ## a daemon that timeout(1) leaves alive and treekill-run does not
 	tests/demo.sh '$(BIN)'
 
-bench: build ## the cost of a run, as ratios to GNU timeout and to no wrapper at all
-	tests/bench.sh '$(BIN)'
+bench: ## what a run costs, beside GNU timeout and other wrappers; best on a machine at rest
+	tests/bench/run
+
+bench-check: ## the same, and fail if a gate is not met
+	tests/bench/run --check
 
 bench-picture: build ## what a picture of 100 and of 5000 processes costs, beside the bounds
 	tests/bench-picture.sh '$(BIN)'
