@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::outcome::UNAVAILABLE;
 use crate::plan::Backend;
+use crate::voice::in_words;
 
 /// What was found, schema 1. Field names are the JSON's.
 #[derive(Debug, Serialize)]
@@ -130,7 +131,10 @@ fn attempt(options: &[&str]) -> io::Result<Result<Used, String>> {
         .args(["--", "/proc/self/exe", "--version"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .output()?;
+        .output()
+        .map_err(|error| {
+            io::Error::other(format!("cannot run /proc/self/exe, which needs /proc: {}", in_words(&error)))
+        })?;
     if output.status.success() {
         let text = std::fs::read(format!("/proc/self/fd/{number}"))?;
         let report: Value = serde_json::from_slice(&text)?;

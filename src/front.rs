@@ -83,6 +83,9 @@ fn examine(options: &Options) -> anyhow::Result<u8> {
 }
 
 fn print(text: &str) -> u8 {
+    if sys::inherited().closed[1] {
+        return fail(Verbosity::Normal, FAILED, "cannot write to stdout: Bad file descriptor");
+    }
     let mut stdout = std::io::stdout();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => 0,
@@ -155,10 +158,15 @@ fn set_up(
         let why = "nothing can be left running by PID 1; try --leftovers kill, and neither --keep nor --no-guard";
         return Err(Failed::Unavailable(why.into()));
     }
-    if plan.policy.idle_timeout.is_some()
+    let needs_sight = match &plan.policy {
+        policy if policy.idle_timeout.is_some() => Some("--idle-timeout can't see what the tree does"),
+        policy if policy.keeps => Some("--keep can't see who is who"),
+        _ => None,
+    };
+    if let Some(option) = needs_sight
         && let Err(why) = procfs::check_trustworthy()
     {
-        return Err(Failed::Unavailable(format!("--idle-timeout can't see what the tree does: {why}")));
+        return Err(Failed::Unavailable(format!("{option}: {why}")));
     }
     let voice = Voice::new(plan.verbosity);
     let report = Report::new(words(&options.command), plan.limits);

@@ -108,6 +108,8 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let born = begun.and_then(|()| spawn::spawn(&mut program, &birth));
     leave_group(plan.session);
     let start = sys::now();
+    let mut report = report;
+    report.begin();
     let mut keeper = Keeper {
         supervisor: Supervisor::new(plan.policy.clone(), start),
         tree: Tree::new(boundary),

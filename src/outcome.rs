@@ -121,7 +121,7 @@ pub const EXIT_TABLE: &[ExitRow] = &[
     ExitRow { status: "125", meaning: "treekill-run itself failed; nothing of the command is alive" },
     ExitRow { status: "126", meaning: "the command was found but cannot be executed" },
     ExitRow { status: "127", meaning: "the command was not found" },
-    ExitRow { status: "137", meaning: "the command timed out or was stopped, and needed SIGKILL" },
+    ExitRow { status: "137", meaning: "the command timed out, was idle or was stopped, and needed SIGKILL" },
     ExitRow { status: "193", meaning: "the command succeeded but left processes behind; they were ended" },
     ExitRow { status: "194", meaning: "processes outlived SIGKILL and --drain-limit; they are named" },
     ExitRow { status: "195", meaning: "what was asked for is not available here; the command was not started" },

@@ -181,7 +181,7 @@ impl Report {
             command,
             backend: BackendReport::default(),
             pid: None,
-            start: moment(),
+            start: String::new(),
             end: String::new(),
             duration_ms: 0,
             outcome: "internal",
@@ -199,6 +199,11 @@ impl Report {
             proof: None,
             was_released: false,
         }
+    }
+
+    /// The command starts now.
+    pub fn begin(&mut self) {
+        self.start = moment();
     }
 
     /// Notes a step; one that repeats the last is counted there.
@@ -233,6 +238,8 @@ impl Report {
         self.proof = match (outcome.survived, self.was_released) {
             (true, _) => None,
             (false, false) => Some("kernel"),
+            // Where ancestry can't be read nothing can be found by walking.
+            (false, true) if self.backend.degraded.is_some() => None,
             (false, true) => Some("walk"),
         };
     }

@@ -110,7 +110,8 @@ impl<'a> Tree<'a> {
         self.spared.extend(processes);
     }
 
-    fn is_spared(&self, pid: Pid) -> bool {
+    /// Whether this process was taken out of the tree.
+    pub fn is_spared(&self, pid: Pid) -> bool {
         let mut same = self.spared.iter().filter(|spared| spared.pid == pid).peekable();
         // The number may have become another's.
         same.peek().is_some() && procfs::stat(pid).is_some_and(|stat| same.any(|spared| spared.started_at(stat.start)))
@@ -132,6 +133,8 @@ impl<'a> Tree<'a> {
     /// Lists the processes that are alive, in the boundary or below us. Ends at this moment, if one is given, with whoever
     /// has been found by then: a storm of sessions leaves us little of the CPUs, and the rest is SIGKILL's to find.
     pub fn list(&self, until: Option<Duration>) -> Vec<Process> {
+        // A tree has more processes than a soft limit may leave us descriptors to look at it.
+        let _ = batch();
         let members = self.members();
         // It is ours and no part of the tree: whoever signals or names the tree does not mean it.
         let init = self.boundary.namespace().map(Namespace::init);

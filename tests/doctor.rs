@@ -99,3 +99,23 @@ fn an_ignored_sigchld_does_not_matter() {
         .finish();
     ended.exited(0);
 }
+
+#[test]
+fn it_is_timeouts_too() {
+    let ended = Run::control([wrapper().into_os_string(), "--gnu".into(), "--doctor".into()]).finish();
+    ended.exited(0);
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("Backends"), "{ended}");
+}
+
+#[test]
+fn what_cannot_be_printed_is_said() {
+    for option in ["--doctor", "--help", "--version", "--report-schema"] {
+        let ended = Run::control([wrapper().into_os_string(), option.into()])
+            .setup(|| {
+                common::sys::close(1);
+                Ok(())
+            })
+            .finish();
+        ended.exited(125).complained_of("stdout");
+    }
+}

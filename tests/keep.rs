@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::running::is_dead;
-use common::{BOUND, Backend, Run, Scratch, both_backends};
+use common::{BOUND, Backend, Run, Scratch, both_backends, needs};
 use rustix::process::Signal;
 
 /// A run that keeps servers, which `serve` in the steps becomes: a program of that name, since a word of the steps would
@@ -24,6 +24,7 @@ both_backends! {
     who_is_kept_lives_on_where_the_caller_lives
     others_are_leftovers_all_the_same
     what_descends_from_the_kept_is_kept
+    who_is_forked_while_its_parent_is_moved_is_kept
     who_becomes_what_is_kept_within_the_grace_is_kept
     nobody_is_kept_at_a_timeout
     a_signal_ends_the_rest_and_spares_the_kept
@@ -71,6 +72,17 @@ fn what_descends_from_the_kept_is_kept(backend: Backend) {
     ended.exited(0);
     let kept = ended.report()["kept"].as_array().map_or(0, Vec::len);
     assert_eq!(kept, 3, "{ended}");
+}
+
+/// A child that is forked between a look and the move of its parent is in the leaf, and its parent is not.
+fn who_is_forked_while_its_parent_is_moved_is_kept(backend: Backend) {
+    let helper = "bash -c 'echo; for i in {1..200}; do sleep 63 & done; wait'";
+    let server = format!("{helper} & exec -a tk-server sleep 64");
+    let script = format!("coproc setsid bash -c \"{server}\"; read -r _ <&${{COPROC[0]}}; exit 0");
+    let run = Run::new(backend).options("-k 1 --leftover-grace 1s --keep tk-server").may_leave().report();
+    let ended = run.command(["bash", "-c", &script]).finish();
+    ended.exited(0);
+    assert_eq!(ended.report()["leftovers"], serde_json::json!([]), "{ended}");
 }
 
 fn who_becomes_what_is_kept_within_the_grace_is_kept(backend: Backend) {
@@ -124,6 +136,17 @@ fn without_a_match_nothing_changes(backend: Backend) {
     let ended = Run::new(backend).options("-k 1 --keep nobody").fixture("daemon [ hang ] exit 0").finish();
     ended.exited(193);
     Run::new(backend).options("--keep nobody").fixture("exit 3").finish().exited(3);
+}
+
+#[test]
+fn where_nobody_can_be_told_from_another_it_is_195() {
+    needs::require!("pidns");
+    let mut words = vec!["unshare", "--pid", "--fork", "--kill-child"];
+    if !needs::is_root() {
+        words.push("--map-root-user");
+    }
+    let ended = Run::new(Backend::Auto).options("--keep sleep").prefixed(words).fixture("say started").finish();
+    ended.exited(195).said("started", 0).complained_of("--keep");
 }
 
 #[test]

@@ -95,6 +95,9 @@ pub(super) fn translate(
             return Ok(out);
         }
     }
+    if out.iter().any(|word| word == "--doctor") && words.len() == 0 {
+        return Ok(out);
+    }
     let (Some(duration), true) = (words.next(), words.len() > 0) else { return Err("missing operand".into()) };
     out.push(with_value("timeout", duration));
     check_durations(&mut out, radix)?;

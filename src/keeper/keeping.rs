@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use super::Keeper;
 use crate::report::ProcessReport;
 use crate::supervisor::Event;
-use crate::tree::{Process, procfs};
+use crate::tree::{Process, Tree, procfs};
 use crate::voice::in_words;
 
 /// How often those are looked for who are forked meanwhile. What forks faster than that is no server to be kept.
@@ -18,7 +18,7 @@ impl Keeper<'_> {
     pub(super) fn keep(&mut self) {
         // One that forks while it is moved leaves its child behind: look again until nobody new is found.
         for _ in 0..ATTEMPTS {
-            let kept = kept(&self.plan.keep, self.tree.list(None));
+            let kept = kept(&self.plan.keep, &self.tree, self.tree.list(None));
             if kept.is_empty() {
                 break;
             }
@@ -40,9 +40,13 @@ impl Keeper<'_> {
 }
 
 /// Those of a listing who are to be kept, with all that descends from them in it.
-fn kept(patterns: &[String], list: Vec<Process>) -> Vec<Process> {
+fn kept(patterns: &[String], tree: &Tree<'_>, list: Vec<Process>) -> Vec<Process> {
     let is_meant = |process: &Process| {
         let Some(stat) = &process.stat else { return false };
+        // Forked while its parent was moved, it is in the boundary still.
+        if stat.parent.is_some_and(|parent| tree.is_spared(parent)) {
+            return true;
+        }
         let argv = procfs::arguments(process.pid, stat);
         patterns.iter().any(|pattern| names(pattern, &stat.comm, &argv))
     };

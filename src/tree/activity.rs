@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{Process, procfs};
 use crate::sys;
 
-/// One clock tick of /proc: USER_HZ is 100 on every architecture of Linux.
-const TICK: Duration = Duration::from_millis(10);
+/// One clock tick of /proc.
+const TICK: Duration = Duration::from_millis(1000 / procfs::TICKS);
 
 /// Less than this part of one CPU is what runtimes need for their timers.
 const IDLE_SHARE: u32 = 100;
@@ -54,7 +54,7 @@ impl Activity {
 
 fn count(process: &Process) -> Option<((i32, u64), Counters)> {
     let stat = process.stat.as_ref()?;
-    let counters = Counters { cpu: stat.cpu_ticks, children: stat.child_faults, io: procfs::io(process.pid) };
+    let counters = Counters { cpu: stat.cpu, children: stat.child_faults, io: procfs::io(process.pid) };
     Some(((process.pid.as_raw_pid(), stat.start), counters))
 }
 

@@ -24,8 +24,6 @@ pub struct Stat {
     pub group: i32,
     /// Page faults of the children that it has waited for.
     pub child_faults: u64,
-    /// CPU time, user and system, in clock ticks.
-    pub cpu_ticks: u64,
     /// How many threads it has.
     pub threads: u32,
     /// CPU time that its threads have used, in clock ticks.
@@ -37,7 +35,7 @@ pub struct Stat {
 }
 
 /// Clock ticks a second as /proc counts them: USER_HZ, which is 100 on every architecture of Linux.
-const TICKS: u64 = 100;
+pub(super) const TICKS: u64 = 100;
 
 /// A time that /proc gives in clock ticks.
 fn from_ticks(ticks: u64) -> Duration {
@@ -87,9 +85,8 @@ pub(super) fn parse_stat(line: &[u8]) -> Option<Stat> {
         parent: Pid::from_raw(field(4)?.parse().ok()?),
         group: field(5)?.parse().ok()?,
         child_faults: number(11)?.saturating_add(number(13)?),
-        cpu_ticks: number(14)?.saturating_add(number(15)?),
         threads: field(20)?.parse().ok()?,
-        cpu: field(14)?.parse::<u64>().ok()?.saturating_add(field(15)?.parse().ok()?),
+        cpu: number(14)?.saturating_add(number(15)?),
         start: field(22)?.parse().ok()?,
         resident: field(24).and_then(|pages| pages.parse().ok()).unwrap_or_default(),
     })
