@@ -31,8 +31,6 @@ use terminal::Terminal;
 /// The whole program; gives the status to end with.
 pub fn run(words: Vec<OsString>) -> u8 {
     sys::fill_standard_streams();
-    // Who reads what we say may be gone.
-    sys::set_disposition(Sig::PIPE, Disposition::Ignore);
     voice::set_name(words.first().map(OsString::as_os_str));
     let options = match cli::parse(&words, &sys::radix) {
         Ok(Request::Run(options)) if options.report_schema => return print(SCHEMA),
@@ -68,6 +66,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failed {
 /// Says what works here, as JSON where a report would go.
 fn examine(options: &Options) -> anyhow::Result<u8> {
     let target = open_target(options)?;
+    ignore_lost_readers();
     // Ignored, it would keep the ends of the attempts from us, wait(2).
     sys::set_disposition(Sig::CHLD, Disposition::Default);
     let diagnosis = doctor::diagnose(&options.backend).context("cannot try the backends")?;
@@ -87,14 +86,21 @@ fn print(text: &str) -> u8 {
         return fail(Verbosity::Normal, FAILED, "cannot write to stdout: Bad file descriptor");
     }
     let mut stdout = std::io::stdout();
+    ignore_lost_readers();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => 0,
         Err(error) => fail(Verbosity::Normal, FAILED, &format!("cannot write to stdout: {}", in_words(&error))),
     }
 }
 
+/// Whoever was to read what is written without a run may be gone, and that is an error like others.
+fn ignore_lost_readers() {
+    sys::set_disposition(Sig::PIPE, Disposition::Ignore);
+}
+
 fn fail(verbosity: Verbosity, status: u8, line: &str) -> u8 {
     let mut voice = Voice::new(verbosity);
+    ignore_lost_readers();
     voice.error(line);
     voice.finish();
     status
@@ -116,7 +122,8 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
     let needs_deputy = sys::own_pid().is_init() || sys::has_children();
     if !needs_deputy {
-        rustix::process::set_child_subreaper(Some(sys::own_pid())).context("cannot become a subreaper")?;
+        // Any number but 0 means yes, prctl(2).
+        rustix::process::set_child_subreaper(Some(Pid::INIT)).context("cannot become a subreaper")?;
     }
     let inherited = sys::inherited();
     let (socket, ties) = tie(&options, &inherited)?;
@@ -177,8 +184,10 @@ fn set_up(
 /// is ignored and blocked would arrive there all the same and undo nohup(1).
 fn take_over_signals(inherited: &Inherited) -> std::io::Result<OwnedFd> {
     sys::block_all_signals();
-    // With SIGCHLD ignored the kernel would reap our children before we learn how they ended, wait(2).
-    sys::set_disposition(Sig::CHLD, Disposition::Default);
+    if inherited.ignored.contains(Sig::CHLD) {
+        // The kernel would reap our children before we learn how they ended, wait(2).
+        sys::set_disposition(Sig::CHLD, Disposition::Default);
+    }
     let mut taken = SigSet::ALL.without(inherited.ignored);
     taken.insert(Sig::CHLD);
     sys::signal_descriptor(taken)

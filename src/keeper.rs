@@ -71,7 +71,8 @@ pub fn settle_in(session: Session) {
     if session == Session::Own {
         let _ = setsid();
     }
-    let _ = rustix::process::set_child_subreaper(Some(sys::own_pid()));
+    // Any number but 0 means yes, prctl(2).
+    let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
 }
 
 /// Gets out of reach of signals to the caller's group. In terminal mode not before the command is born into that group:

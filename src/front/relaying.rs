@@ -177,7 +177,8 @@ impl Front {
     /// Takes what the keeper has sent. A stop that is outdated by a later frame, or by the keeper's death, is none.
     fn take_frames(&mut self) {
         let mut stop = None;
-        while let Some(frame) = self.socket.receive() {
+        // The outcome is the last.
+        while let Some(frame) = (self.outcome.is_none()).then(|| self.socket.receive()).flatten() {
             stop = match frame {
                 ToFront::Begun => {
                     self.has_begun = true;

@@ -38,9 +38,8 @@ pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
     let path = v2_path(&text).ok_or("this kernel has no cgroup v2")?;
     let found = USUAL_MOUNTS
         .into_iter()
-        .filter(|mount| statfs(*mount).is_ok_and(|status| u64::try_from(status.f_type) == Ok(CGROUP2_MAGIC)))
         .map(|mount| join(mount, path))
-        .find(|directory| Path::new(directory).is_dir());
+        .find(|directory| statfs(&**directory).is_ok_and(|status| u64::try_from(status.f_type) == Ok(CGROUP2_MAGIC)));
     if let Some(directory) = found {
         return Ok(directory);
     }
