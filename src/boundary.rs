@@ -47,20 +47,26 @@ pub trait Boundary {
         None
     }
 
-    /// The cgroup in which the command is born.
-    fn birthplace(&self) -> Option<BorrowedFd<'_>>;
+    /// The cgroup in which the command is born, if it is one.
+    fn birthplace(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Opens the file through which a process enters it, for kernels and containers that refuse clone3.
     ///
     /// # Errors
     /// Those of open(2).
-    fn entrance(&self) -> io::Result<OwnedFd>;
+    fn entrance(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// The processes in it, at some moment between call and return.
     ///
     /// # Errors
     /// Those of reading a cgroup; what can't be read is not empty.
-    fn members(&self) -> io::Result<Vec<Pid>>;
+    fn members(&self) -> io::Result<Vec<Pid>> {
+        Ok(vec![])
+    }
 
     /// SIGKILL for everything in it, without waiting.
     ///
@@ -75,7 +81,9 @@ pub trait Boundary {
     fn remove(&self) -> io::Result<Occupancy>;
 
     /// Has an exceptional condition when its occupancy may have changed, cgroups(7).
-    fn events(&self) -> Option<BorrowedFd<'_>>;
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Ends what runs that were killed have left beside it.
     fn remove_ownerless(&self) -> Ownerless {
@@ -111,28 +119,12 @@ impl Boundary for Nothing {
         "subreaper".into()
     }
 
-    fn birthplace(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn entrance(&self) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn members(&self) -> io::Result<Vec<Pid>> {
-        Ok(vec![])
-    }
-
     fn kill(&self) -> io::Result<()> {
         Ok(())
     }
 
     fn remove(&self) -> io::Result<Occupancy> {
         Ok(Occupancy::Empty)
-    }
-
-    fn events(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn release(&self, _: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {

@@ -6,6 +6,7 @@ mod acting;
 mod ending;
 mod keeping;
 mod noting;
+mod reaping;
 mod telling;
 
 use std::ffi::OsString;
@@ -15,17 +16,18 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, setpgid, setsid};
 
-use crate::boundary::{self, Boundary, Namespace, Occupancy};
+use crate::boundary::Boundary;
 use crate::outcome::Failure;
 use crate::plan::{Plan, Session, Verbosity};
 use crate::report::{Report, Target};
 use crate::signals::Sig;
 use crate::spawn::{self, Birth, Command, News, Program, Trouble};
 use crate::supervisor::{Event, Supervisor};
-use crate::sys::{self, Inherited, Reaped};
+use crate::sys::{self, Inherited};
 use crate::tree::{Activity, Process, Tree};
 use crate::voice::{Voice, cause, printable};
 use crate::wire::{KeeperEnd, Source, ToFront, ToKeeper};
+use reaping::Watch;
 
 /// What the front hands over.
 pub struct Setup {
@@ -178,20 +180,6 @@ struct Keeper<'a> {
     target: Option<Target>,
     voice: Voice,
 }
-
-/// When the boundary is looked at again, should the kernel not say that it changed: a dying task may hold it for
-/// microseconds, a stranger in it for hours.
-struct Watch {
-    at: Duration,
-    pause: Duration,
-}
-
-const FIRST_PAUSE: Duration = Duration::from_micros(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// How many children are reaped before the clock and the other descriptors get their turn. A storm of sessions leaves us
-/// a hundredth of a CPU: more than these could take seconds.
-const REAP_AT_MOST: usize = 64;
 
 /// What poll(2) found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -394,69 +382,6 @@ impl Keeper<'_> {
                     }
                 }
             }
-        }
-    }
-
-    fn reap(&mut self) {
-        self.must_reap = false;
-        for _ in 0..REAP_AT_MOST {
-            match sys::reap() {
-                Reaped::Nothing if self.tree.is_spared_alone() => return self.look_at_boundary(),
-                // Init may be the last of them, and is reaped next then.
-                Reaped::Nothing if self.is_namespace_over() => {}
-                Reaped::Nothing => return,
-                Reaped::NoChildren => return self.look_at_boundary(),
-                news => self.take_reaped(news),
-            }
-            if self.supervisor.is_over() {
-                return;
-            }
-        }
-        // SIGCHLD was taken, but more of them may be waiting.
-        self.must_reap = true;
-    }
-
-    /// Whether nothing is left in the namespace of a command that has ended.
-    fn is_namespace_over(&self) -> bool {
-        self.command.is_none() && self.boundary.namespace().is_some_and(Namespace::is_over)
-    }
-
-    fn take_reaped(&mut self, reaped: Reaped) {
-        let is_init = |pid: Pid| self.boundary.namespace().map(Namespace::init) == Some(pid);
-        let is_command = |pid: Pid| self.command.as_ref().is_some_and(|command| command.pid == pid);
-        match reaped {
-            Reaped::Ended(pid, end) if is_command(pid) => {
-                self.hear_news();
-                self.command = None;
-                self.handle(Event::CommandEnded(end));
-            }
-            Reaped::Stopped(pid, sig) if is_command(pid) => self.handle(Event::CommandStopped(sig)),
-            Reaped::Continued(pid) if is_command(pid) => {
-                // In a session of its own the front goes on first, and the command because of it.
-                if self.front_is_stopped && self.plan.policy.is_in_terminal {
-                    self.front_is_stopped = self.ties.socket.send(ToFront::Continued).is_err();
-                }
-                self.handle(Event::CommandContinued);
-            }
-            // Nobody else continues it, and orphans wait for it to reap them.
-            Reaped::Stopped(pid, _) if is_init(pid) => sys::signal_child(pid, Sig::CONT),
-            Reaped::Ended(pid, end) => self.note_end(pid, end),
-            _ => {}
-        }
-    }
-
-    /// No child is left, hence no descendant: the boundary decides whether the tree is empty.
-    fn look_at_boundary(&mut self) {
-        let watched = self.watch.take();
-        // Acknowledged before it is read, so that a change in between is not lost.
-        if let Some(events) = watched.as_ref().and_then(|_| self.boundary.events()) {
-            let _ = boundary::acknowledge(events);
-        }
-        let pause = watched.map_or(FIRST_PAUSE, |watch| (watch.pause * 2).min(LONGEST_PAUSE));
-        match self.boundary.remove() {
-            Ok(Occupancy::Empty) => self.handle(Event::Empty),
-            // What can't be removed counts as populated, until a limit of the options passes.
-            Ok(Occupancy::Populated) | Err(_) => self.watch = Some(Watch { at: sys::now() + pause, pause }),
         }
     }
 

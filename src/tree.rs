@@ -349,7 +349,6 @@ pub fn deliver(pidfd: &OwnedFd, sig: Sig, and_then: AndThen) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::os::fd::BorrowedFd;
 
     use super::*;
     use crate::boundary::Occupancy;
@@ -361,12 +360,6 @@ mod tests {
         fn name(&self) -> String {
             "around".into()
         }
-        fn birthplace(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-        fn entrance(&self) -> io::Result<OwnedFd> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
         fn members(&self) -> io::Result<Vec<Pid>> {
             Ok(vec![self.0])
         }
@@ -375,9 +368,6 @@ mod tests {
         }
         fn remove(&self) -> io::Result<Occupancy> {
             Ok(Occupancy::Populated)
-        }
-        fn events(&self) -> Option<BorrowedFd<'_>> {
-            None
         }
         fn release(&self, _: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {
             Ok(vec![])

@@ -113,19 +113,6 @@ impl Boundary for Pidns {
         self.namespace.as_ref()
     }
 
-    fn birthplace(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn entrance(&self) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Ancestry shows them.
-    fn members(&self) -> io::Result<Vec<Pid>> {
-        Ok(vec![])
-    }
-
     fn kill(&self) -> io::Result<()> {
         match &self.namespace {
             // Once it is reaped nobody is left.
@@ -137,10 +124,6 @@ impl Boundary for Pidns {
     fn remove(&self) -> io::Result<Occupancy> {
         let is_over = |namespace: &Namespace| has_ended(namespace.pidfd.as_fd());
         Ok(if self.namespace.as_ref().is_none_or(is_over) { Occupancy::Empty } else { Occupancy::Populated })
-    }
-
-    fn events(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn release(&self, _: &dyn Fn(Pid) -> bool) -> io::Result<Vec<Pid>> {
