@@ -4,7 +4,7 @@
 //! ```text
 //! Running ----- command ended ----> Lingering ---- empty ----> Over
 //!    |                                  |                        ^
-//!    | deadline, signal,                | grace over, signal     |
+//!    | deadline, signal, idle,          | grace over, signal     |
 //!    | parent died                      v                        |
 //!    +-----------------------------> Stopping ----- empty -------+
 //!    |                                  | last stage, second     |
