@@ -19,7 +19,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
 .PHONY: build static test chaos gnu-check demo bench bench-check bench-picture install uninstall man completions docs \
-	test-kernels test-kernel-5.10 test-systemd clean help
+	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
 	$(CARGO) build --release
@@ -82,6 +82,9 @@ KERNEL_TESTS := boundary limits usage picture escapes fallbacks leftovers status
 
 test-kernels: ## the tests of the boundary on Linux 5.10, 6.1, 6.12 and 7.x in QEMU (root, Debian host)
 	for version in 5.10 6.1 6.12 7; do tests/lab/test-kernel $$version $(KERNEL_TESTS) || exit; done
+
+places: ## which backend works where, and how many of a tree are left there (root, Debian host)
+	tests/lab/places
 
 test-kernel-5.10: ## all integration tests on Linux 5.10, which has no cgroup.kill
 	tests/lab/test-kernel 5.10
