@@ -67,20 +67,20 @@ pub const TOLD: u8 = 0;
 /// Takes its place in the session, out of reach of signals to the caller's group, and becomes the subreaper. In terminal
 /// mode it must stay in the caller's session: from another one it would make the command's own groups orphaned, and
 /// those ignore Ctrl-Z.
-pub fn settle_in(session: Session) {
+pub fn settle_in(setup: &Setup) {
     // Neither can fail for a process that was just forked, but for setpgid of a session leader, which it is not.
-    let _ = match session {
+    let _ = match setup.plan.session {
         Session::Callers => setpgid(None, None),
         Session::Own => setsid().map(drop),
     };
+    // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
+    sys::read_signals(setup.ties.signals.as_fd());
     let _ = rustix::process::set_child_subreaper(Some(sys::own_pid()));
 }
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
 pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
-    // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on.
-    sys::read_signals(ties.signals.as_fd());
     let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
     if ties.deputy.is_some() {
         // A deputy that dies before this leaves nothing to be swept.

@@ -3,10 +3,11 @@
 
 mod common;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::needs::{is_root, require};
 use common::running::{is_dead, open_process};
@@ -120,7 +121,7 @@ impl Drop for Away {
 const TREE: &str = "parent keeper cgroup say daemon [ ignore TERM say member hang ] ignore TERM say ready hang";
 
 /// Starts a tree; gives the pidfd of its keeper, and its scope.
-fn start(options: &str) -> (Running, std::os::fd::OwnedFd, String) {
+fn start(options: &str) -> (Running, OwnedFd, String) {
     let mut running = run(options).fixture(TREE).spawn();
     let keeper = running.expect_process("keeper");
     let unit = unit(&mut running);
@@ -253,6 +254,52 @@ fn sigkill_of_the_front_while_it_waits_for_systemd_leaves_nothing() {
     running.all_die();
 }
 
+/// The bus of the manager, stopped: whoever has connected waits.
+struct StoppedBus(OwnedFd);
+
+impl StoppedBus {
+    fn new() -> StoppedBus {
+        // It is started when it is first needed.
+        run("").fixture("exit 0").finish().exited(0);
+        let pid = property("dbus.service", "MainPID").parse().expect("a number");
+        let pidfd = open_process(pid).expect("it is alive");
+        pidfd_send_signal(&pidfd, Signal::STOP).expect("it is ours");
+        StoppedBus(pidfd)
+    }
+}
+
+impl Drop for StoppedBus {
+    fn drop(&mut self) {
+        let _ = pidfd_send_signal(&self.0, Signal::CONT);
+    }
+}
+
+/// The child that is to be the keeper, once it waits: in its session it has nothing else to do.
+fn waiting_keeper(running: &Running) -> u32 {
+    let deadline = Instant::now() + BOUND;
+    let waits = |pid: u32| {
+        kin::group_and_session(pid).is_some_and(|(_, session)| session == pid)
+            && kin::state_and_parent(pid).is_some_and(|(state, _)| state == "S")
+    };
+    loop {
+        if let Some(&pid) = kin::children(running.pid()).first().filter(|&&pid| waits(pid)) {
+            return pid;
+        }
+        assert!(Instant::now() < deadline, "no keeper waits");
+    }
+}
+
+#[test]
+fn a_signal_to_a_keeper_that_waits_for_its_scope_is_not_lost() {
+    require!("systemd");
+    let bus = StoppedBus::new();
+    let mut running = run("-k 60").fixture("hang").spawn();
+    let keeper = open_process(waiting_keeper(&running)).expect("it waits");
+    pidfd_send_signal(keeper, Signal::TERM).expect("it waits");
+    drop(bus);
+    running.wait().died_of(Signal::TERM).took_less_than(LONG);
+}
+
 /// Nothing was started, and no backend was refused.
 #[test]
 fn sigkill_of_the_keeper_while_it_waits_for_systemd_is_125() {
@@ -263,8 +310,9 @@ fn sigkill_of_the_keeper_while_it_waits_for_systemd_is_125() {
     let mut connection = bus.accept().expect("it connects").0;
     // Not before the younger child is there, that speaks to the bus.
     let _ = std::io::Read::read(&mut connection, &mut [0; 1]);
-    let keeper = kin::children(running.pid())[0];
-    pidfd_send_signal(open_process(keeper).expect("it waits"), Signal::KILL).expect("it waits");
+    let keeper = open_process(kin::children(running.pid())[0]).expect("it waits");
+    pidfd_send_signal(&keeper, Signal::KILL).expect("it waits");
+    assert!(is_dead(&keeper, BOUND));
     drop((connection, bus));
     running.wait().exited(125).said("started", 0).complained_of("killed");
 }

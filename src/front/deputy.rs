@@ -27,7 +27,7 @@ pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     }
     match sys::fork() {
         Ok(Fork::Child) => {
-            keeper::settle_in(setup.plan.session);
+            keeper::settle_in(&setup);
             sys::exit_now(keeper::run(setup, boundary))
         }
         Ok(Fork::Parent(keeper)) => watch(keeper, setup, &*boundary),

@@ -38,7 +38,7 @@ pub(super) fn start(
         let child = match sys::fork() {
             Ok(Fork::Child) => {
                 drop((socket, terminal));
-                keeper::settle_in(setup.plan.session);
+                keeper::settle_in(&setup);
                 sys::exit_now(live(setup, net, needs_deputy))
             }
             Ok(Fork::Parent(child)) => child,
