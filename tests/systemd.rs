@@ -13,7 +13,7 @@ use common::needs::{is_root, require};
 use common::running::{is_dead, open_process};
 use common::systemd::{bus, is_forgotten, property, systemctl, unit, unit_of};
 use common::{BOUND, Backend, Nest, Run, Running, Scratch, cgroups, kin, sys};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, pidfd_send_signal, prlimit};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -298,6 +298,24 @@ fn a_signal_to_a_keeper_that_waits_for_its_scope_is_not_lost() {
     pidfd_send_signal(keeper, Signal::TERM).expect("it waits");
     drop(bus);
     running.wait().died_of(Signal::TERM).took_less_than(LONG);
+}
+
+#[test]
+fn a_keeper_that_cannot_open_its_scope_says_so_and_nothing_else() {
+    require!("systemd");
+    let bus = StoppedBus::new();
+    let mut running = run("").fixture("say started").spawn();
+    let keeper = Pid::from_raw(waiting_keeper(&running).cast_signed());
+    let none = Rlimit { current: Some(3), maximum: Some(3) };
+    prlimit(keeper, Resource::Nofile, none).expect("it is ours");
+    drop(bus);
+    let ended = running.wait();
+    ended
+        .exited(125)
+        .said("started", 0)
+        .complained_of("cannot start the command: ")
+        .complained_of("Too many open files");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
 }
 
 /// Nothing was started, and no backend was refused.

@@ -100,11 +100,7 @@ fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
     match boundary {
         Ok(boundary) if needs_deputy => deputy::run(setup, boundary),
         Ok(boundary) => keeper::run(setup, boundary),
-        Err(why) => {
-            setup.voice.error(format_args!("cannot start the command: {why}"));
-            setup.voice.finish();
-            deputy::EMPTIED
-        }
+        Err(why) => deputy::give_up(&mut setup, format_args!("cannot start the command: {why}")),
     }
 }
 
