@@ -254,6 +254,29 @@ fn sigkill_of_the_front_while_it_waits_for_systemd_leaves_nothing() {
     running.all_die();
 }
 
+/// A scope that was made around a process which died too early would stay, empty, for ever.
+#[test]
+fn sigkill_of_the_front_at_any_moment_of_the_start_leaves_no_unit() {
+    require!("systemd");
+    let word = common::unique();
+    for round in 0..60 {
+        // Several at once: one in a hundred was left.
+        let mut runs = [(); 4].map(|()| run("-k 60").fixture(&format!("say {word} hang")).spawn());
+        // They do not end by themselves.
+        assert!(!is_dead(runs[0].pidfd(), Duration::from_millis(round % 10)));
+        for running in &mut runs {
+            running.signal(Signal::KILL);
+            running.wait_for_death();
+            running.all_die();
+        }
+    }
+    let deadline = Instant::now() + BOUND;
+    let known = || systemctl(&["list-units", "--all", "--plain", "--no-legend", "treekill-run-*"]);
+    while known().contains(&word) {
+        assert!(Instant::now() < deadline, "{}", known());
+    }
+}
+
 /// The bus of the manager, stopped: whoever has connected waits.
 struct StoppedBus(OwnedFd);
 

@@ -104,16 +104,17 @@ fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
     }
 }
 
-/// Blocks until the front says that the scope is there; false if the front is dead.
+/// Blocks until the front says that the scope is there; false if that can't be any more. Then the front is dead, and so
+/// is the child of the front that asks systemd, which holds the other end of the socket too: before that one knows what
+/// has become of the scope, a member that ends could leave it behind, empty.
 fn is_admitted(ties: &Ties) -> bool {
     loop {
-        let mut fds = [PollFd::new(&ties.socket, PollFlags::IN), PollFd::new(&ties.front, PollFlags::IN)];
+        let mut fds = [PollFd::new(&ties.socket, PollFlags::IN)];
         let _ = poll(&mut fds, None);
-        let is_alone = !fds[1].revents().is_empty() || is_hung_up(fds[0].revents());
         if ties.socket.receive() == Some(ToKeeper::Admitted) {
             return true;
         }
-        if is_alone {
+        if is_hung_up(fds[0].revents()) {
             return false;
         }
     }

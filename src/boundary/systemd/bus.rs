@@ -1,7 +1,6 @@
 //! Asking systemd for a scope. A child of the front speaks D-Bus, since the library starts threads, and none may be in a
 //! process that forks; it is gone before the command starts, whatever systemd does.
 
-use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -10,17 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, getppid};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, set_parent_process_death_signal};
 use zbus::MatchRule;
 use zbus::blocking::{MessageIterator, connection};
 use zbus::message::Type;
-use zbus::zvariant::{OwnedObjectPath, Value};
+use zbus::zvariant::{Fd, OwnedObjectPath, Value};
 
 use crate::limits::Limits;
 use crate::outcome::FAILED;
-use crate::signals::Sig;
-use crate::sys::{self, Fork};
+use crate::signals::{Sig, SigSet};
+use crate::sys::{self, Disposition, Fork};
 use crate::voice::in_words;
 
 /// What systemd is to make.
@@ -40,27 +38,38 @@ pub(super) struct Unit {
 /// How long systemd has for all of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the child says when the scope is there; anything else is a reason why it is not.
+/// What the child says before it asks for the scope.
+const ASKING: u8 = b'?';
+/// What it says then when the scope is there; anything else is a reason why it is not.
 const DONE: &str = "done";
 /// A longer reason is cut.
 const LONGEST: usize = 2048;
 
-/// Makes the unit, with this process as its first, and waits until it is there. Blocks for at most `PATIENCE`.
+/// Makes the unit, with this child of ours as its first process, and waits until it is there. Blocks for at most
+/// `PATIENCE`.
+///
+/// From the moment of the request until its fate is known, the process must live: systemd takes one that is dying or a
+/// zombie for a member, and of a scope that was never populated the kernel never says that it is empty. Hence the child
+/// that asks goes on when the front is killed, and the process waits for its end (`is_admitted`). Nobody waits for a
+/// systemd that takes longer than that: it finds the process gone and refuses.
 ///
 /// # Errors
-/// Why it is not there and what would help, as a sentence.
-pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own_processes: u64) -> Result<(), String> {
+/// Why it is not there.
+pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own: u64) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot ask systemd: {}", in_words(&error));
-    let (answer, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+    let process = pidfd_open(first, PidfdFlags::empty()).map_err(|errno| failed(errno.into()))?;
+    let (answer, ours) = UnixStream::pair().map_err(failed)?;
     let front = sys::own_pid();
     match sys::fork().map_err(failed)? {
         Fork::Child => {
             sys::die_with_thread_that_forked();
             // A front that died before the line above will never make the kernel send that signal.
             if getppid() == Some(front) {
-                let ours = Arc::new(File::from(ours));
+                drop(answer);
+                end_in_time();
+                let ours = Arc::new(ours);
                 answer_panics(ours.clone());
-                let said = call(UnixStream::from(bus), unit, first, own_processes);
+                let said = call(UnixStream::from(bus), unit, &Member { pid: first, pidfd: process, own }, &ours);
                 let text = said.map_or_else(|error| in_one_line(&error), |()| DONE.to_owned());
                 let _ = (&*ours).write_all(text.as_bytes());
             }
@@ -72,19 +81,34 @@ pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own_processes: 
             // It has nothing more to say, or no more time to say it.
             sys::signal_child(child, Sig::KILL);
             sys::reap_at_its_end(child);
-            match said.as_deref() {
-                Some(DONE) => Ok(()),
-                Some("") => Err("the process that asked systemd was killed".into()),
-                Some(why) => Err(format!("systemd makes no scope: {why}")),
-                None => Err(format!("systemd does not answer; {} s were enough", PATIENCE.as_secs())),
+            let said = said.ok_or(format!("systemd does not answer; {} s were enough", PATIENCE.as_secs()))?;
+            match said.trim_start_matches(char::from(ASKING)) {
+                DONE => Ok(()),
+                "" => Err("the process that asked systemd was killed".into()),
+                why => Err(format!("systemd makes no scope: {why}")),
             }
         }
     }
 }
 
+/// Who is to be the first in the scope.
+struct Member {
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// How many processes of our own there will be.
+    own: u64,
+}
+
+/// Has the kernel end this process should nobody else do that: a little later than the front would, alarm(2).
+fn end_in_time() {
+    sys::set_disposition(Sig::ALRM, Disposition::Default);
+    sys::set_mask(SigSet::ALL.without([Sig::ALRM].into_iter().collect()));
+    nix::unistd::alarm::set(u32::try_from(PATIENCE.as_secs()).expect("seconds") + 1);
+}
+
 /// The library panics where it can't start a thread, for one. That is a reason like others, and neither a mess on the
 /// user's stderr nor a core.
-fn answer_panics(ours: Arc<File>) {
+fn answer_panics(ours: Arc<UnixStream>) {
     let say = move |panic: &PanicHookInfo<'_>| {
         let text = panic.payload().downcast_ref::<String>().map(String::as_str);
         let _ = (&*ours)
@@ -95,7 +119,7 @@ fn answer_panics(ours: Arc<File>) {
 }
 
 /// What the child says until it ends; `None` when that takes too long.
-fn hear(answer: &OwnedFd) -> Option<String> {
+fn hear(answer: &UnixStream) -> Option<String> {
     let deadline = sys::now() + PATIENCE;
     let mut said = vec![];
     let mut piece = [0; LONGEST];
@@ -116,8 +140,11 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER: &str = "/org/freedesktop/systemd1";
 const INTERFACE: &str = "org.freedesktop.systemd1.Manager";
 
+/// What systemd says to a property that it does not know.
+const UNKNOWN_PROPERTY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
+
 /// Calls StartTransientUnit and waits for the end of its job, org.freedesktop.systemd1(5).
-fn call(bus: UnixStream, unit: &Unit, first: Pid, own_processes: u64) -> zbus::Result<()> {
+fn call(bus: UnixStream, unit: &Unit, member: &Member, mut front: &UnixStream) -> zbus::Result<()> {
     let connection = connection::Builder::async_io_unix_stream(bus).build()?;
     let ends = MatchRule::builder().msg_type(Type::Signal).path(MANAGER)?.interface(INTERFACE)?.member("JobRemoved")?;
     // The third argument is the unit's name; what becomes of others would only fill the queue.
@@ -125,23 +152,47 @@ fn call(bus: UnixStream, unit: &Unit, first: Pid, own_processes: u64) -> zbus::R
     // Before the call, so that its end is not missed; without subscribers systemd tells of none.
     let mut ends = MessageIterator::for_match_rule(ends, &connection, None)?;
     connection.call_method(Some(SYSTEMD), MANAGER, Some(INTERFACE), "Subscribe", &())?;
+    // Fails if the front is dead.
+    front.write_all(&[ASKING])?;
+    // The front may die now, but not we, before the fate of what we ask for is known.
+    let _ = set_parent_process_death_signal(None);
     let no_others: [(&str, Vec<(&str, Value<'_>)>); 0] = [];
-    let request = (&*unit.name, "fail", unit.properties(first, own_processes), &no_others[..]);
-    connection.call_method(Some(SYSTEMD), MANAGER, Some(INTERFACE), "StartTransientUnit", &request)?;
+    let ask = |who| {
+        let request = (&*unit.name, "fail", unit.properties(who, member.own), &no_others[..]);
+        connection.call_method(Some(SYSTEMD), MANAGER, Some(INTERFACE), "StartTransientUnit", &request).map(drop)
+    };
+    // By a descriptor, since the number may be a stranger's by the time that a slow systemd looks.
+    match ask(("PIDFDs", Value::from(vec![Fd::from(&member.pidfd)]))) {
+        Err(zbus::Error::MethodError(name, ..)) if name.as_str() == UNKNOWN_PROPERTY => {
+            ask(("PIDs", Value::from(vec![member.pid.as_raw_pid().unsigned_abs()])))?;
+        }
+        asked => asked?,
+    }
     let end = ends.next().ok_or_else(|| zbus::Error::Failure("the bus has closed the connection".into()))??;
     let (_, _, _, result): (u32, OwnedObjectPath, String, String) = end.body().deserialize()?;
-    match &*result {
-        "done" => Ok(()),
-        result => Err(zbus::Error::Failure(format!("its job ended as '{result}'"))),
+    if result != "done" {
+        return Err(zbus::Error::Failure(format!("its job ended as '{result}'")));
+    }
+    if member.has_ended() {
+        // Perhaps before systemd moved it: then the scope would stay, and nothing else can be in it.
+        connection.call_method(Some(SYSTEMD), MANAGER, Some(INTERFACE), "StopUnit", &(&*unit.name, "fail"))?;
+        return Err(zbus::Error::Failure("the process that was to be in it was killed".into()));
+    }
+    Ok(())
+}
+
+impl Member {
+    fn has_ended(&self) -> bool {
+        poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
 }
 
 impl Unit {
     /// The properties of systemd.scope(5) and systemd.resource-control(5) that the unit is made with.
-    fn properties(&self, first: Pid, own_processes: u64) -> Vec<(&'static str, Value<'_>)> {
+    fn properties<'a>(&'a self, who: (&'static str, Value<'a>), own_processes: u64) -> Vec<(&'static str, Value<'a>)> {
         let mut properties = vec![
             ("Description", Value::from(&*self.description)),
-            ("PIDs", Value::from(vec![first.as_raw_pid().unsigned_abs()])),
+            who,
             // The cgroups below are ours to make, and systemd lets them be.
             ("Delegate", Value::from(true)),
             // One that failed is forgotten too.
