@@ -277,6 +277,57 @@ fn sigkill_of_the_front_at_any_moment_of_the_start_leaves_no_unit() {
     }
 }
 
+/// Nothing has been asked for then.
+#[test]
+fn a_request_to_end_is_heard_while_systemd_does_not_answer() {
+    require!("systemd");
+    for (options, signal) in [
+        ("", Signal::TERM),
+        ("", Signal::INT),
+        ("--backend systemd,subreaper", Signal::HUP),
+        ("--backend auto", Signal::QUIT),
+        ("--gnu", Signal::USR1),
+    ] {
+        let folder = Scratch::new();
+        let bus = UnixListener::bind(folder.join(bus().1)).expect("the folder is ours");
+        let run = match options {
+            // Where a leaf can be made nobody asks systemd.
+            "--backend auto" if !is_session() => continue,
+            "--gnu" if is_root() => continue,
+            "--backend auto" => with_buses_in(&folder, "").options(options),
+            // It must be the first.
+            "--gnu" => {
+                let program = common::wrapper();
+                let words = [&*program.to_string_lossy(), "--gnu", "--backend", "systemd", "60"];
+                Run::control(words).env("XDG_RUNTIME_DIR", folder.path())
+            }
+            _ => with_buses_in(&folder, options),
+        };
+        let mut running = run.fixture("say started").spawn();
+        let connection = bus.accept().expect("it connects");
+        // What is no request stays for the command that may come.
+        running.signal(Signal::WINCH);
+        running.signal(signal);
+        let ended = running.wait();
+        ended.died_of(signal).said("started", 0).took_less_than(Duration::from_secs(4));
+        assert_eq!(ended.stderr, "", "{ended}");
+        drop(connection);
+    }
+}
+
+#[test]
+fn a_request_to_end_that_the_caller_ignores_is_not_heard() {
+    require!("systemd");
+    let folder = Scratch::new();
+    let bus = UnixListener::bind(folder.join(bus().1)).expect("the folder is ours");
+    let run = with_buses_in(&folder, "").setup(|| sys::ignore(nix::libc::SIGHUP));
+    let mut running = run.fixture("say started").spawn();
+    let connection = bus.accept().expect("it connects");
+    running.signal(Signal::HUP);
+    drop((connection, bus));
+    running.wait().exited(195).said("started", 0);
+}
+
 /// The bus of the manager, stopped: whoever has connected waits.
 struct StoppedBus(OwnedFd);
 

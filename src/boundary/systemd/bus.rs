@@ -1,8 +1,9 @@
 //! Asking systemd for a scope. A child of the front speaks D-Bus, since the library starts threads, and none may be in a
 //! process that forks; it is gone before the command starts, whatever systemd does.
 
-use std::io::Write as _;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub(super) struct Unit {
 
 /// How long systemd has for all of it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a scope that was asked for may keep us from ending by a signal.
+const FATE: Duration = Duration::from_secs(1);
 
 /// What the child says before it asks for the scope.
 const ASKING: u8 = b'?';
@@ -45,8 +48,22 @@ const DONE: &str = "done";
 /// A longer reason is cut.
 const LONGEST: usize = 2048;
 
+/// Why there is no scope.
+pub enum NoScope {
+    /// It can't be had; why and what would help, as a sentence.
+    Refused(String),
+    /// This signal came, which ends the run before there is a command.
+    Signal(Sig),
+}
+
+impl From<String> for NoScope {
+    fn from(why: String) -> NoScope {
+        NoScope::Refused(why)
+    }
+}
+
 /// Makes the unit, with this child of ours as its first process, and waits until it is there. Blocks for at most
-/// `PATIENCE`.
+/// `PATIENCE`, and if one of the signals `ends` comes, no longer than what was asked for needs, or `FATE`.
 ///
 /// From the moment of the request until its fate is known, the process must live: systemd takes one that is dying or a
 /// zombie for a member, and of a scope that was never populated the kernel never says that it is empty. Hence the child
@@ -55,9 +72,10 @@ const LONGEST: usize = 2048;
 ///
 /// # Errors
 /// Why it is not there.
-pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own: u64) -> Result<(), String> {
+pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own: u64, ends: SigSet) -> Result<(), NoScope> {
     let failed = |error: std::io::Error| format!("cannot ask systemd: {}", in_words(&error));
     let process = pidfd_open(first, PidfdFlags::empty()).map_err(|errno| failed(errno.into()))?;
+    let signals = sys::signal_descriptor(ends).map_err(failed)?;
     let (answer, ours) = UnixStream::pair().map_err(failed)?;
     let front = sys::own_pid();
     match sys::fork().map_err(failed)? {
@@ -65,7 +83,7 @@ pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own: u64) -> Re
             sys::die_with_thread_that_forked();
             // A front that died before the line above will never make the kernel send that signal.
             if getppid() == Some(front) {
-                drop(answer);
+                drop((answer, signals));
                 end_in_time();
                 let ours = Arc::new(ours);
                 answer_panics(ours.clone());
@@ -77,15 +95,21 @@ pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own: u64) -> Re
         }
         Fork::Parent(child) => {
             drop((bus, ours));
-            let said = hear(&answer);
+            let heard = hear(&answer, signals.as_fd());
+            if let Heard::Signal(_, said) = &heard {
+                await_fate(&answer, said.clone());
+            }
             // It has nothing more to say, or no more time to say it.
             sys::signal_child(child, Sig::KILL);
             sys::reap_at_its_end(child);
-            let said = said.ok_or(format!("systemd does not answer; {} s were enough", PATIENCE.as_secs()))?;
-            match said.trim_start_matches(char::from(ASKING)) {
-                DONE => Ok(()),
-                "" => Err("the process that asked systemd was killed".into()),
-                why => Err(format!("systemd makes no scope: {why}")),
+            match heard {
+                Heard::Signal(sig, _) => Err(NoScope::Signal(sig)),
+                Heard::Nothing => Err(format!("systemd does not answer; {} s were enough", PATIENCE.as_secs()).into()),
+                Heard::Words(said) => match said.trim_start_matches(char::from(ASKING)) {
+                    DONE => Ok(()),
+                    "" => Err("the process that asked systemd was killed".to_owned().into()),
+                    why => Err(format!("systemd makes no scope: {why}").into()),
+                },
             }
         }
     }
@@ -118,21 +142,49 @@ fn answer_panics(ours: Arc<UnixStream>) {
     std::panic::set_hook(Box::new(say));
 }
 
-/// What the child says until it ends; `None` when that takes too long.
-fn hear(answer: &UnixStream) -> Option<String> {
+/// What the front has heard.
+enum Heard {
+    /// All that the child had to say.
+    Words(String),
+    /// A signal that ends the run, and what the child had said before.
+    Signal(Sig, Vec<u8>),
+    /// Too little in all the time.
+    Nothing,
+}
+
+/// Listens to the child until it ends, a signal comes, or that takes too long.
+fn hear(answer: &UnixStream, signals: BorrowedFd<'_>) -> Heard {
     let deadline = sys::now() + PATIENCE;
     let mut said = vec![];
     let mut piece = [0; LONGEST];
     loop {
-        let left = Timespec::try_from(deadline.checked_sub(sys::now())?).expect("seconds");
-        let mut fds = [PollFd::new(answer, PollFlags::IN)];
-        if !matches!(poll(&mut fds, Some(&left)), Ok(1)) {
-            continue;
+        let Some(left) = deadline.checked_sub(sys::now()) else { return Heard::Nothing };
+        let mut fds = [PollFd::new(answer, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&Timespec::try_from(left).expect("seconds")));
+        if !fds[0].revents().is_empty() {
+            match rustix::io::read(answer, &mut piece) {
+                Ok(0) | Err(_) => return Heard::Words(String::from_utf8_lossy(&said).into_owned()),
+                Ok(length) => said.extend_from_slice(&piece[..length.min(LONGEST - said.len())]),
+            }
+        } else if !fds[1].revents().is_empty() {
+            // Our own are of writes to a closed pipe, or beyond a limit of file size.
+            let own = sys::own_pid().as_raw_pid().unsigned_abs();
+            if let Some(incoming) = sys::read_signals(signals).into_iter().find(|incoming| incoming.pid != own) {
+                return Heard::Signal(incoming.sig, said);
+            }
         }
-        match rustix::io::read(answer.as_fd(), &mut piece) {
-            Ok(0) | Err(_) => return Some(String::from_utf8_lossy(&said).into_owned()),
-            Ok(length) => said.extend_from_slice(&piece[..length.min(LONGEST - said.len())]),
-        }
+    }
+}
+
+/// Keeps the child from asking from now on; if it has asked, waits for its end, for a while.
+fn await_fate(answer: &UnixStream, mut said: Vec<u8>) {
+    // What the child says from here on fails, unix(7), and it says that it will ask before it does.
+    let _ = answer.shutdown(Shutdown::Read);
+    let _ = (&*answer).read_to_end(&mut said);
+    if said.contains(&ASKING) {
+        // Nothing but the hang-up is waited for, which is always reported, poll(2).
+        let _ =
+            poll(&mut [PollFd::new(answer, PollFlags::empty())], Some(&Timespec::try_from(FATE).expect("a second")));
     }
 }
 
@@ -152,7 +204,7 @@ fn call(bus: UnixStream, unit: &Unit, member: &Member, mut front: &UnixStream) -
     // Before the call, so that its end is not missed; without subscribers systemd tells of none.
     let mut ends = MessageIterator::for_match_rule(ends, &connection, None)?;
     connection.call_method(Some(SYSTEMD), MANAGER, Some(INTERFACE), "Subscribe", &())?;
-    // Fails if the front is dead.
+    // Fails if the front is dead or wants no scope any more.
     front.write_all(&[ASKING])?;
     // The front may die now, but not we, before the fate of what we ask for is known.
     let _ = set_parent_process_death_signal(None);
