@@ -15,7 +15,7 @@ use cgroup::Leaf;
 pub use cgroup::{Counters, Hits, Ownerless, acknowledge};
 use pidns::Pidns;
 pub use pidns::{Namespace, show_own_namespace};
-pub use systemd::Offer;
+pub use systemd::{NoScope, Offer};
 
 use crate::plan::{Backend, Plan};
 use crate::tree::procfs;

@@ -46,6 +46,7 @@ pub fn run(words: Vec<OsString>) -> u8 {
         Ok(exit) => end(exit),
         Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why),
         Err(Failed::Internal(error)) => fail(verbosity, FAILED, &in_one_line(&error)),
+        Err(Failed::Signal(sig)) => end(Exit::Raise(sig)),
     }
 }
 
@@ -55,6 +56,8 @@ enum Failed {
     Unavailable(String),
     /// Something of ours went wrong.
     Internal(anyhow::Error),
+    /// This signal came first.
+    Signal(Sig),
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failed {

@@ -68,10 +68,12 @@ pub const TOLD: u8 = 0;
 
 /// Takes its place in the session and becomes the subreaper. In terminal mode it must stay in the caller's session: from
 /// another one it would make the command's own groups orphaned, and those ignore Ctrl-Z.
-pub fn settle_in(session: Session) {
-    // It can't fail for a process that was just forked.
-    if session == Session::Own {
+pub fn settle_in(setup: &Setup) {
+    if setup.plan.session == Session::Own {
+        // It can't fail for a process that was just forked.
         let _ = setsid();
+        // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.
+        sys::read_signals(setup.ties.signals.as_fd());
     }
     // Any number but 0 means yes, prctl(2).
     let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
@@ -211,17 +213,8 @@ impl Keeper<'_> {
         // One that is in a session of its own leads its group.
         self.group = self.group.or(self.report.pid);
         self.command = Some(command);
-        // What was sent to the caller's group before we left it has reached the front too, and is the front's to pass on,
-        // but for what the terminal sent: that may have missed the command.
-        for incoming in sys::read_signals(self.ties.signals.as_fd()) {
-            match incoming.sig {
-                Sig::CHLD => self.must_reap = true,
-                sig if incoming.is_from_kernel && sig.is_from_terminals() => {
-                    self.handle(Event::Signal(sig, Source::EarlyTerminal));
-                }
-                _ => {}
-            }
-        }
+        // What has come before the command was there.
+        self.take_signals();
     }
 
     fn supervise(&mut self) {
@@ -360,6 +353,10 @@ impl Keeper<'_> {
                 Sig::CHLD => self.must_reap = true,
                 // A write of our own to a closed pipe, or beyond a limit of file size.
                 _ if is_own => {}
+                // From before we left the caller's group. The command has missed it, and the front takes it to have reached it.
+                sig if incoming.is_from_kernel && sig.is_from_terminals() => {
+                    self.handle(Event::Signal(sig, Source::EarlyTerminal));
+                }
                 // Job control that is meant for the front.
                 Sig::CONT | Sig::TSTP | Sig::TTIN | Sig::TTOU => {}
                 // Whoever signals the command's parent means the run.

@@ -131,6 +131,16 @@ pub enum Personality {
     Gnu,
 }
 
+impl Personality {
+    /// Whether relaying this signal begins a stop.
+    pub fn begins_stop(self, sig: Sig) -> bool {
+        match self {
+            Personality::Own => sig.is_request_to_end(),
+            Personality::Gnu => sig.is_fatal(),
+        }
+    }
+}
+
 /// What the state machine obeys.
 #[derive(Clone, Debug)]
 pub struct Policy {

@@ -20,9 +20,12 @@ use rustix::process::{Pid, geteuid};
 use super::cgroup::{Leaf, Limited, locate, random_hex};
 use super::{Boundary, Counters, Hits, Occupancy};
 use crate::plan::Plan;
+use crate::signals::SigSet;
 use crate::sys;
 use crate::voice::{cause, in_words, printable};
 use bus::Unit;
+
+pub use bus::NoScope;
 
 /// A scope that can be asked for.
 pub struct Offer {
@@ -60,13 +63,14 @@ impl Offer {
     }
 
     /// Has systemd make the scope around this process, a child of ours that waits to be told of it, and makes the leaf.
-    /// `ours` processes of our own will live in it. Blocks as long as systemd takes, within limits.
+    /// `ours` processes of our own will live in it. Blocks as long as systemd takes, within limits, or until one of the
+    /// signals `ends` comes, which are blocked.
     ///
     /// # Errors
-    /// Why it can't be had and what would help, as a sentence.
-    pub fn around(self, first: Pid, ours: u64) -> Result<Box<dyn Boundary>, String> {
-        bus::start_scope(self.bus, &self.unit, first, ours)?;
-        Scope::open(&self.unit, &first.as_raw_pid().to_string())
+    /// Why there is none.
+    pub fn around(self, first: Pid, ours: u64, ends: SigSet) -> Result<Box<dyn Boundary>, NoScope> {
+        bus::start_scope(self.bus, &self.unit, first, ours, ends)?;
+        Ok(Scope::open(&self.unit, &first.as_raw_pid().to_string())?)
     }
 
     /// The scope as the process knows it that it was made around, or a child of that one.

@@ -1,6 +1,7 @@
 //! The deputy: stands between a front that has children of its own already and the keeper, so that strangers' orphans
 //! never mix with ours. It is the subreaper in the front's place, and ends the tree if the keeper is killed.
 
+use std::fmt;
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -8,11 +9,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::boundary::Boundary;
 use crate::keeper::{self, Setup, Ties};
-use crate::outcome::End;
+use crate::outcome::{End, Exit, FAILED};
 use crate::signals::Sig;
 use crate::sys::{self, Fork, Reaped};
 use crate::tree::{Drained, Tree};
 use crate::voice::in_words;
+use crate::wire::ToFront;
 
 /// The deputy ends so when the keeper was killed and the tree is gone.
 pub(super) const EMPTIED: u8 = 1;
@@ -27,7 +29,7 @@ pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     }
     match sys::fork() {
         Ok(Fork::Child) => {
-            keeper::settle_in(setup.plan.session);
+            keeper::settle_in(&setup);
             sys::exit_now(keeper::run(setup, boundary))
         }
         Ok(Fork::Parent(child)) => {
@@ -64,8 +66,16 @@ fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
 
 /// Nothing was started.
 fn refuse(mut setup: Setup, boundary: &dyn Boundary, error: &std::io::Error) -> u8 {
-    setup.voice.error(format_args!("cannot start the keeper: {}", in_words(error)));
-    setup.voice.finish();
     let _ = boundary.remove();
-    EMPTIED
+    give_up(&mut setup, format_args!("cannot start the keeper: {}", in_words(error)))
+}
+
+/// Says why nothing was started, and has the front end by that: without an outcome it would say that somebody was killed.
+/// Gives the status to end with.
+pub(super) fn give_up(setup: &mut Setup, why: fmt::Arguments<'_>) -> u8 {
+    setup.voice.error(why);
+    setup.voice.finish();
+    // The first frame of all fits.
+    let _ = setup.ties.socket.send(ToFront::Outcome { exit: Exit::Code(FAILED), killed: false });
+    keeper::TOLD
 }

@@ -7,11 +7,11 @@ use rustix::process::Pid;
 use super::relaying::Front;
 use super::terminal::Terminal;
 use super::{Failed, deputy};
-use crate::boundary::{self, Boundary, Net, Refusal};
+use crate::boundary::{self, Boundary, Net, NoScope, Refusal};
 use crate::keeper::{self, Setup, Ties};
 use crate::plan::Backend;
 use crate::report::{BackendReport, RefusedBackend};
-use crate::signals::Sig;
+use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Fork};
 use crate::wire::{FrontEnd, ToKeeper, is_hung_up};
 
@@ -38,7 +38,7 @@ pub(super) fn start(
         let child = match sys::fork() {
             Ok(Fork::Child) => {
                 drop((socket, terminal));
-                keeper::settle_in(setup.plan.session);
+                keeper::settle_in(&setup);
                 sys::exit_now(live(setup, net, needs_deputy))
             }
             Ok(Fork::Parent(child)) => child,
@@ -51,18 +51,20 @@ pub(super) fn start(
             }
         };
         let ours = if needs_deputy { 2 } else { 1 };
-        match settle(net, child, ours, &socket) {
+        let why = match settle(net, child, ours, ending_signals(&setup), &socket) {
             Ok(boundary) => return Ok(Front::new(child, needs_deputy, socket, terminal, setup, boundary)),
+            Err(why) => why,
+        };
+        let was_killed = sys::has_ended(child);
+        sys::signal_child(child, Sig::KILL);
+        sys::reap_at_its_end(child);
+        match why {
+            NoScope::Signal(sig) => return Err(Failed::Signal(sig)),
             // Where systemd finds no process there can be no scope, and that is not systemd's doing.
-            Err(_) if sys::has_ended(child) => {
-                sys::reap_at_its_end(child);
+            NoScope::Refused(_) if was_killed => {
                 return Err(anyhow!("the process that was to watch the command was killed").into());
             }
-            Err(why) => {
-                sys::signal_child(child, Sig::KILL);
-                sys::reap_at_its_end(child);
-                refuse(&mut setup, &mut refusals, Refusal { backend, why });
-            }
+            NoScope::Refused(why) => refuse(&mut setup, &mut refusals, Refusal { backend, why }),
         }
     }
     let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
@@ -78,12 +80,18 @@ fn refused(refusal: &Refusal) -> RefusedBackend {
     RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.clone() }
 }
 
+/// What ends a run that has no command yet. All other signals stay pending until there is one.
+fn ending_signals(setup: &Setup) -> SigSet {
+    let personality = setup.plan.policy.personality;
+    Sig::all().filter(|&sig| personality.begins_stop(sig)).collect::<SigSet>().without(setup.inherited.ignored)
+}
+
 /// Makes what is to be made around the child, and tells it.
-fn settle(net: Net, child: Pid, ours: u64, socket: &FrontEnd) -> Result<Box<dyn Boundary>, String> {
+fn settle(net: Net, child: Pid, ours: u64, ends: SigSet, socket: &FrontEnd) -> Result<Box<dyn Boundary>, NoScope> {
     match net {
         Net::Ready(boundary) => Ok(boundary),
         Net::Scope(offer) => {
-            let boundary = offer.around(child, ours)?;
+            let boundary = offer.around(child, ours, ends)?;
             socket.send(ToKeeper::Admitted);
             Ok(boundary)
         }
@@ -100,24 +108,21 @@ fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
     match boundary {
         Ok(boundary) if needs_deputy => deputy::run(setup, boundary),
         Ok(boundary) => keeper::run(setup, boundary),
-        Err(why) => {
-            setup.voice.error(format_args!("cannot start the command: {why}"));
-            setup.voice.finish();
-            deputy::EMPTIED
-        }
+        Err(why) => deputy::give_up(&mut setup, format_args!("cannot start the command: {why}")),
     }
 }
 
-/// Blocks until the front says that the scope is there; false if the front is dead.
+/// Blocks until the front says that the scope is there; false if that can't be any more. Then the front is dead, and so
+/// is the child of the front that asks systemd, which holds the other end of the socket too: before that one knows what
+/// has become of the scope, a member that ends could leave it behind, empty.
 fn is_admitted(ties: &Ties) -> bool {
     loop {
-        let mut fds = [PollFd::new(&ties.socket, PollFlags::IN), PollFd::new(&ties.front, PollFlags::IN)];
+        let mut fds = [PollFd::new(&ties.socket, PollFlags::IN)];
         let _ = poll(&mut fds, None);
-        let is_alone = !fds[1].revents().is_empty() || is_hung_up(fds[0].revents());
         if ties.socket.receive() == Some(ToKeeper::Admitted) {
             return true;
         }
-        if is_alone {
+        if is_hung_up(fds[0].revents()) {
             return false;
         }
     }

@@ -91,10 +91,7 @@ impl Supervisor {
 
     /// Whether this signal asks for a stop.
     pub(super) fn begins_stop(&self, sig: Sig) -> bool {
-        match self.policy.personality {
-            Personality::Own => sig.is_request_to_end(),
-            Personality::Gnu => sig.is_fatal(),
-        }
+        self.policy.personality.begins_stop(sig)
     }
 
     /// Whether this signal means that the time is over.
