@@ -139,7 +139,8 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         voice,
     };
     match born {
-        Ok(command) => {
+        Ok(mut command) => {
+            command.let_go(birth.join_group.filter(|_| boundary.namespace().is_some()));
             keeper.begin(command);
             keeper.supervise();
         }

@@ -114,6 +114,8 @@ pub struct Command {
     pub pidfd: OwnedFd,
     /// Tells how exec went.
     pub news: OwnedFd,
+    /// Lets it go on to exec, where it waits for that.
+    gate: Option<OwnedFd>,
 }
 
 /// What the child could not do.
@@ -147,10 +149,12 @@ enum Entry<'a> {
     Born,
     /// It moves itself into a cgroup by this file.
     Cgroup(BorrowedFd<'a>),
-    /// It is born in this PID namespace and lacks a /proc that shows it. By this pipe it is let in: when it was put into
-    /// its process group, which has no number in there.
-    Namespace(&'a Namespace, BorrowedFd<'a>),
+    /// It is born in this PID namespace and lacks a /proc that shows it; its process group has no number in there.
+    Namespace(&'a Namespace),
 }
+
+/// The two ends of a pipe at which the child waits before exec, and so until the keeper lets it go or is dead.
+type Gate = Option<(OwnedFd, OwnedFd)>;
 
 /// Starts the program.
 ///
@@ -159,66 +163,36 @@ enum Entry<'a> {
 pub fn spawn(program: &mut Program, birth: &Birth<'_>) -> io::Result<Command> {
     let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let keeper = sys::own_pid();
-    if let Some(namespace) = birth.boundary.namespace() {
-        return fork_inside(program, birth, namespace, errors.as_fd(), news);
-    }
-    if let Some(cgroup) = birth.boundary.birthplace() {
-        match sys::clone_into_cgroup(cgroup) {
-            Ok(Fork::Child) => child(program, birth, keeper, Entry::Born, errors.as_fd()),
-            Ok(Fork::Parent((pid, pidfd))) => return Ok(Command { pid, pidfd, news }),
-            // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
-                let procs = birth.boundary.entrance()?;
-                return fork_child(program, birth, Entry::Cgroup(procs.as_fd()), errors.as_fd(), news);
-            }
-            Err(error) => return Err(error),
+    let namespace = birth.boundary.namespace();
+    // In terminal mode the keeper is still in the group that the command joins, and has to leave it first: without a
+    // parent in another group of the session that group is orphaned, and ignores Ctrl-Z.
+    let needs_gate = namespace.is_some() || birth.join_group.is_some();
+    let gate = needs_gate.then(|| pipe_with(PipeFlags::CLOEXEC)).transpose()?;
+    let mut procs = None;
+    let born = match birth.boundary.birthplace().map(sys::clone_into_cgroup) {
+        None => sys::fork_with_pidfd(),
+        // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
+        Some(Err(error)) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
+            procs = Some(birth.boundary.entrance()?);
+            sys::fork_with_pidfd()
         }
-    }
-    fork_child(program, birth, Entry::Born, errors.as_fd(), news)
-}
-
-fn fork_child(
-    program: &mut Program,
-    birth: &Birth<'_>,
-    entry: Entry<'_>,
-    errors: BorrowedFd<'_>,
-    news: OwnedFd,
-) -> io::Result<Command> {
-    let keeper = sys::own_pid();
-    match sys::fork_with_pidfd()? {
-        Fork::Child => child(program, birth, keeper, entry, errors),
-        Fork::Parent((pid, pidfd)) => Ok(Command { pid, pidfd, news }),
-    }
-}
-
-/// Forks the child in a PID namespace, and puts it into its process group from out here.
-fn fork_inside(
-    program: &mut Program,
-    birth: &Birth<'_>,
-    namespace: &Namespace,
-    errors: BorrowedFd<'_>,
-    news: OwnedFd,
-) -> io::Result<Command> {
-    let (gate, opening) = pipe_with(PipeFlags::CLOEXEC)?;
-    let keeper = sys::own_pid();
-    match sys::fork_with_pidfd()? {
+        Some(born) => born,
+    };
+    match born? {
         Fork::Child => {
-            // So that it is at its end when the keeper has closed it without a word.
-            drop(opening);
-            child(program, birth, keeper, Entry::Namespace(namespace, gate.as_fd()), errors)
+            let entry = match (namespace, &procs) {
+                (Some(namespace), _) => Entry::Namespace(namespace),
+                (None, Some(procs)) => Entry::Cgroup(procs.as_fd()),
+                (None, None) => Entry::Born,
+            };
+            child(program, birth, keeper, entry, gate, errors.as_fd())
         }
-        Fork::Parent((pid, pidfd)) => {
-            let command = Command { pid, pidfd, news };
-            let placed = birth.join_group.map_or(Ok(()), |group| setpgid(Some(pid), Some(group)));
-            // An empty pipe takes this without blocking; a child that was killed does not read it.
-            let _ = rustix::io::write(&opening, &placed.map_or_else(Errno::raw_os_error, |()| 0).to_ne_bytes());
-            Ok(command)
-        }
+        Fork::Parent((pid, pidfd)) => Ok(Command { pid, pidfd, news, gate: gate.map(|(_, opening)| opening) }),
     }
 }
 
-/// Waits until the keeper has put this process into its group, and has all that it needs to end it.
-fn wait_for_placement(gate: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Waits until the keeper is where it belongs, and this process in its group if it can't join that itself.
+fn wait_at(gate: &OwnedFd) -> Result<(), Errno> {
     let mut errno = [0; 4];
     if rustix::io::read(gate, &mut errno)? == 0 {
         return Err(Errno::PIPE);
@@ -230,7 +204,14 @@ fn wait_for_placement(gate: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// The child, between fork and exec: system calls only.
-fn child(program: &mut Program, birth: &Birth<'_>, keeper: Pid, entry: Entry<'_>, errors: BorrowedFd<'_>) -> ! {
+fn child(
+    program: &mut Program,
+    birth: &Birth<'_>,
+    keeper: Pid,
+    entry: Entry<'_>,
+    gate: Gate,
+    errors: BorrowedFd<'_>,
+) -> ! {
     let fail = |trouble: Trouble| -> ! {
         // The pipe is empty and holds more than this; if the keeper is gone nobody wants to know.
         let _ = rustix::io::write(errors, &trouble.encode());
@@ -241,7 +222,7 @@ fn child(program: &mut Program, birth: &Birth<'_>, keeper: Pid, entry: Entry<'_>
         // A keeper that died before the line above will never make the kernel send that signal.
         let is_orphan = match entry {
             // The parent is outside and has no number.
-            Entry::Namespace(namespace, _) => namespace.has_lost_keeper(),
+            Entry::Namespace(namespace) => namespace.has_lost_keeper(),
             Entry::Born | Entry::Cgroup(_) => getppid() != Some(keeper),
         };
         if is_orphan {
@@ -261,14 +242,17 @@ fn child(program: &mut Program, birth: &Birth<'_>, keeper: Pid, entry: Entry<'_>
             }
         }
     }
-    let is_let_in = match entry {
-        Entry::Namespace(_, gate) => wait_for_placement(gate),
-        Entry::Born | Entry::Cgroup(_) => Ok(()),
-    };
-    let placed = is_let_in.and_then(|()| match (birth.join_group, entry) {
+    let joined = match (birth.join_group, entry) {
+        // The keeper does it, from outside.
         (Some(_), Entry::Namespace(..)) => Ok(()),
         (Some(group), _) => setpgid(None, Some(group)),
         (None, _) => setsid().map(drop),
+    };
+    let placed = joined.and_then(|()| {
+        let Some((gate, opening)) = gate else { return Ok(()) };
+        // So that it is at its end when the keeper has closed it without a word.
+        drop(opening);
+        wait_at(&gate)
     });
     if let Err(errno) = placed {
         fail(Trouble::Session(errno.raw_os_error()));
@@ -293,6 +277,14 @@ fn child(program: &mut Program, birth: &Birth<'_>, keeper: Pid, entry: Entry<'_>
 }
 
 impl Command {
+    /// Lets it go on to exec, once the keeper is where it belongs; `group` is one that it can't join itself.
+    pub fn let_go(&mut self, group: Option<Pid>) {
+        let Some(gate) = self.gate.take() else { return };
+        let placed = group.map_or(Ok(()), |group| setpgid(Some(self.pid), Some(group)));
+        // An empty pipe takes this without blocking; a child that was killed does not read it.
+        let _ = rustix::io::write(&gate, &placed.map_or_else(Errno::raw_os_error, |()| 0).to_ne_bytes());
+    }
+
     /// Whether exec has succeeded or failed; never blocks.
     pub fn news(&self) -> News {
         let mut frame = [0; Trouble::FRAME];

@@ -600,3 +600,36 @@ fn what_is_kept_goes_on_in_its_scope() {
     pidfd_send_signal(&process, Signal::KILL).expect("it lives");
     assert!(is_forgotten(&unit));
 }
+
+/// What the inner run can't have where it is, as systemd in a PID namespace, is 195 there; nothing is left either way.
+#[test]
+fn any_backend_holds_any_other_three_deep() {
+    require!("systemd");
+    let all = [Backend::Cgroup, Backend::Systemd, Backend::Pidns, Backend::Subreaper];
+    for (outer, inner) in all.iter().flat_map(|outer| all.iter().map(move |inner| (*outer, *inner))) {
+        let steps = "daemon [ ignore TERM hang ] fork [ setsid ignore TERM hang ] ignore TERM hang";
+        let innermost = Run::new(outer).options("-k 60").fixture(steps).words();
+        let middle = Run::new(inner).options("-k 60").command(innermost).words();
+        let ended = Run::new(outer).options("-t 700ms -k 300ms").command(middle).finish();
+        ended.exited_with_one_of(&[124, 137, 195]).took_less_than(LONG);
+    }
+}
+
+/// It asks the manager itself, and is a member of our leaf no more.
+#[test]
+fn a_command_that_moves_into_a_scope_of_its_own_is_held() {
+    require!("systemd");
+    let steps = ["ignore TERM daemon [ ignore TERM hang ] hang", "daemon [ ignore TERM hang ] exit 0"];
+    for (steps, status) in steps.into_iter().zip([137, 193]) {
+        for backend in [Backend::Auto, Backend::Systemd, Backend::Subreaper] {
+            let mut words: Vec<std::ffi::OsString> = vec!["systemd-run".into(), "--scope".into(), "--quiet".into()];
+            if !is_root() {
+                words.insert(1, "--user".into());
+            }
+            words.push(common::fixture().into_os_string());
+            words.extend(steps.split(' ').map(Into::into));
+            let ended = Run::new(backend).options("-t 2 -k 300ms").command(words).finish();
+            ended.exited(status);
+        }
+    }
+}
