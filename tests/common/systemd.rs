@@ -2,11 +2,11 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use super::needs::is_root;
-use super::{BOUND, Running};
+use super::{BOUND, Running, sys};
 
 /// The folder of the bus that the manager is on, and the bus's name there.
 pub(crate) fn bus() -> (PathBuf, &'static str) {
@@ -34,7 +34,13 @@ pub(crate) fn systemctl(words: &[&str]) -> String {
     if !is_root() {
         command.arg("--user");
     }
-    let output = command.args(["--no-pager", "--full"]).args(words).output().expect("systemctl can be run");
+    command.args(["--no-pager", "--full"]).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
+    let started = {
+        // Between its fork and its exec it holds the tethers of other tests' runs.
+        let _alone = sys::forking();
+        command.stderr(Stdio::null()).spawn()
+    };
+    let output = started.and_then(Child::wait_with_output).expect("systemctl can be run");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
