@@ -46,5 +46,9 @@ sources() {
   security=$(sed -n 's/^Debian-Security|//p' <<<"$list" | head -n1)
   [ -n "$main" ] || die "the system's apt sources hold no Debian mirror"
   echo "deb $options $main $1 main" >"$2"
-  [ -z "$security" ] || echo "deb $options $security $1-security main" >>"$2"
+  case $1 in
+    # They are what differs from their release, and have no security updates of their own.
+    *-backports) echo "deb $options $main ${1%-backports} main" >>"$2" ;;
+    *) [ -z "$security" ] || echo "deb $options $security $1-security main" >>"$2" ;;
+  esac
 }
