@@ -5,9 +5,9 @@ mod common;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use common::kin::state_and_parent;
+use common::kin::{self, state_and_parent};
 use common::running::{is_dead, open_process, state_of};
-use common::{BOUND, Backend, Ended, Run, Running, all_backends, both_backends, sys};
+use common::{BOUND, Backend, Ended, Run, Running, all_backends, both_backends, needs, sys};
 use rustix::process::{Signal, pidfd_send_signal};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -28,6 +28,7 @@ both_backends! {
     a_front_follows_its_command_again_and_again
     a_front_with_children_ends_when_its_keeper_is_killed
     without_a_caller_in_its_session_a_front_follows_too
+    a_command_runs_only_when_its_keeper_is_in_another_group
     stops_that_a_front_without_cpu_never_saw_are_none
     a_front_without_cpu_ends_as_a_command_that_was_killed_while_stopped
     a_front_whose_caller_ignores_the_stop_follows_all_the_same
@@ -213,6 +214,21 @@ fn without_a_caller_in_its_session_a_front_follows_too(backend: Backend) {
     let mut job = start();
     job.command.gets(Signal::KILL);
     job.running.wait().died_of(Signal::KILL).took_less_than(LONG);
+}
+
+/// Until then the group of front and command may be orphaned, and ignore Ctrl-Z. strace(1) makes the keeper slow to leave.
+fn a_command_runs_only_when_its_keeper_is_in_another_group(backend: Backend) {
+    needs::require!("strace");
+    let slowly = ["strace", "-DDD", "-f", "-qq", "-o", "/dev/null", "-e", "inject=clone,clone3:delay_exit=400000"];
+    let steps = "parent keeper read exit 42";
+    // The tracer holds the tether as well, and ends a little later.
+    let run = Run::new(backend).prefixed(slowly).options("-f -t 25").may_leave();
+    let mut running = run.gated().fixture(steps).spawn();
+    let keeper = running.expect("keeper").parse().expect("a PID");
+    let group = kin::group_and_session(keeper).map(|(group, _)| group);
+    running.open_gate();
+    running.wait().exited(42);
+    assert_eq!(group, Some(keeper));
 }
 
 /// How often a process has gone to sleep by itself, proc_pid_status(5).
