@@ -203,6 +203,32 @@ fn wait_at(gate: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
+/// Brings the child to where it belongs. System calls only.
+fn take_place(birth: &Birth<'_>, entry: Entry<'_>, gate: Gate) -> Result<(), Trouble> {
+    match entry {
+        Entry::Born => {}
+        Entry::Cgroup(procs) => {
+            rustix::io::write(procs, b"0").map_err(|errno| Trouble::Cgroup(errno.raw_os_error()))?;
+        }
+        Entry::Namespace(..) => {
+            boundary::show_own_namespace().map_err(|errno| Trouble::Namespace(errno.raw_os_error()))?;
+        }
+    }
+    let joined = match (birth.join_group, entry) {
+        // The keeper does it, from outside.
+        (Some(_), Entry::Namespace(..)) => Ok(()),
+        (Some(group), _) => setpgid(None, Some(group)),
+        (None, _) => setsid().map(drop),
+    };
+    let placed = joined.and_then(|()| {
+        let Some((gate, opening)) = gate else { return Ok(()) };
+        // So that it is at its end when the keeper has closed it without a word.
+        drop(opening);
+        wait_at(&gate)
+    });
+    placed.map_err(|errno| Trouble::Session(errno.raw_os_error()))
+}
+
 /// The child, between fork and exec: system calls only.
 fn child(
     program: &mut Program,
@@ -229,33 +255,8 @@ fn child(
             sys::exit_now(crate::outcome::FAILED);
         }
     }
-    match entry {
-        Entry::Born => {}
-        Entry::Cgroup(procs) => {
-            if let Err(errno) = rustix::io::write(procs, b"0") {
-                fail(Trouble::Cgroup(errno.raw_os_error()));
-            }
-        }
-        Entry::Namespace(..) => {
-            if let Err(errno) = boundary::show_own_namespace() {
-                fail(Trouble::Namespace(errno.raw_os_error()));
-            }
-        }
-    }
-    let joined = match (birth.join_group, entry) {
-        // The keeper does it, from outside.
-        (Some(_), Entry::Namespace(..)) => Ok(()),
-        (Some(group), _) => setpgid(None, Some(group)),
-        (None, _) => setsid().map(drop),
-    };
-    let placed = joined.and_then(|()| {
-        let Some((gate, opening)) = gate else { return Ok(()) };
-        // So that it is at its end when the keeper has closed it without a word.
-        drop(opening);
-        wait_at(&gate)
-    });
-    if let Err(errno) = placed {
-        fail(Trouble::Session(errno.raw_os_error()));
+    if let Err(trouble) = take_place(birth, entry, gate) {
+        fail(trouble);
     }
     if birth.no_new_privs {
         // Can't fail since Linux 3.5, prctl(2).
