@@ -91,7 +91,7 @@ pub fn leave_group(session: Session) {
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
 pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
-    let mut program = Program::new(&command, std::env::var_os("PATH").as_deref());
+    let program = Program::new(&command, std::env::var_os("PATH").as_deref());
     if ties.deputy.is_some() {
         // A deputy that dies before this leaves nothing to be swept.
         let _ = ties.socket.send(ToFront::Begun);
@@ -110,7 +110,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     if target.is_some() || plan.has_stats {
         boundary.count();
     }
-    let born = begun.and_then(|()| spawn::spawn(&mut program, &birth));
+    let born = begun.and_then(|()| spawn::spawn(program, &birth));
     leave_group(plan.session);
     let start = sys::now();
     let mut report = report;
@@ -120,7 +120,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         tree: Tree::new(boundary),
         boundary,
         plan: &plan,
-        program,
+        program: command.into_iter().next().unwrap_or_default(),
         command: None,
         has_news: false,
         start,
@@ -154,7 +154,8 @@ struct Keeper<'a> {
     tree: Tree<'a>,
     boundary: &'a dyn Boundary,
     plan: &'a Plan,
-    program: Program,
+    /// What the user typed as the program's name.
+    program: OsString,
     /// The command until it is reaped.
     command: Option<Command>,
     /// Whether exec has succeeded or failed.
@@ -214,8 +215,10 @@ impl Keeper<'_> {
         // One that is in a session of its own leads its group.
         self.group = self.group.or(self.report.pid);
         self.command = Some(command);
-        // What has come before the command was there.
-        self.take_signals();
+        // What the terminal sent before the command was there comes before what it sends now.
+        if self.plan.policy.is_in_terminal {
+            self.take_signals();
+        }
     }
 
     fn supervise(&mut self) {
@@ -385,7 +388,7 @@ impl Keeper<'_> {
 
     /// How messages call the command.
     fn name(&self) -> String {
-        format!("'{}'", printable(&self.program.name().to_string_lossy()))
+        format!("'{}'", printable(&self.program.to_string_lossy()))
     }
 
     fn record(&mut self, action: &'static str, signal: Option<Sig>, count: Option<usize>) {

@@ -1,9 +1,9 @@
-//! The birth of the command: everything is prepared before the fork; the child makes system calls only. The keeper
-//! runs it. It never blocks on the birth: errors of the child come over a pipe that closes when exec succeeds.
+//! The birth of the command: everything is prepared before it; the child makes system calls only. The keeper runs it. It
+//! never blocks on the birth: errors of the child come over a pipe that closes when exec succeeds.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::libc;
@@ -11,14 +11,12 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, getppid, setpgid, setsid};
 
-use crate::boundary::{self, Boundary, Namespace};
+use crate::boundary::{self, Boundary};
 use crate::signals::Sig;
-use crate::sys::{self, Disposition, Fork, Inherited};
+use crate::sys::{self, Disposition, Handed, Inherited};
 
 /// A program and its arguments in the form execve(2) takes.
 pub struct Program {
-    /// What the user typed, for messages.
-    name: OsString,
     /// Where it may be, in the order of PATH.
     candidates: Vec<CString>,
     /// Keeps the strings that the pointers below point to.
@@ -40,17 +38,11 @@ impl Program {
         let mut argv = vec![std::ptr::null(); ROOM_FOR_SHELL];
         argv.extend(strings.iter().map(|word| word.as_ptr()));
         argv.push(std::ptr::null());
-        let name = &command[0];
-        let candidates = candidates(name.as_bytes(), path.unwrap_or(OsStr::new(DEFAULT_PATH)).as_bytes());
-        Program { name: name.clone(), candidates, _strings: strings, argv }
+        let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
+        Program { candidates: candidates(command[0].as_bytes(), path.as_bytes()), _strings: strings, argv }
     }
 
-    /// What the user typed.
-    pub fn name(&self) -> &OsStr {
-        &self.name
-    }
-
-    /// Becomes the program; returns only the errno of the failure. Runs between fork and exec.
+    /// Becomes the program; returns only the errno of the failure. Runs between birth and exec.
     fn exec(&mut self) -> i32 {
         let mut found = libc::ENOENT;
         for candidate in &self.candidates {
@@ -142,57 +134,72 @@ pub enum News {
     Pending,
 }
 
+/// The child between birth and exec. It shares the keeper's memory, so that all it uses is its own.
+struct Child {
+    program: Program,
+    inherited: Inherited,
+    join_group: Option<Pid>,
+    dies_with_keeper: bool,
+    no_new_privs: bool,
+    keeper: Pid,
+    entry: Entry,
+    /// The two ends of a pipe at which it waits before exec, and so until the keeper lets it go or is dead.
+    gate: Option<(Handed, Handed)>,
+    errors: Handed,
+}
+
 /// How the child comes to be where it belongs.
 #[derive(Clone, Copy)]
-enum Entry<'a> {
+enum Entry {
     /// It is born there.
     Born,
     /// It moves itself into a cgroup by this file.
-    Cgroup(BorrowedFd<'a>),
-    /// It is born in this PID namespace and lacks a /proc that shows it; its process group has no number in there.
-    Namespace(&'a Namespace),
+    Cgroup(Handed),
+    /// It is born in a PID namespace and lacks a /proc that shows it; its process group has no number in there, and its
+    /// parent none either, but this pidfd.
+    Namespace(Handed),
 }
-
-/// The two ends of a pipe at which the child waits before exec, and so until the keeper lets it go or is dead.
-type Gate = Option<(OwnedFd, OwnedFd)>;
 
 /// Starts the program.
 ///
 /// # Errors
 /// EAGAIN, ENOMEM, EMFILE as of clone(2) and pipe(2); EACCES and others where the cgroup takes no process.
-pub fn spawn(program: &mut Program, birth: &Birth<'_>) -> io::Result<Command> {
+pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
     let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let keeper = sys::own_pid();
     let namespace = birth.boundary.namespace();
     // In terminal mode the keeper is still in the group that the command joins, and has to leave it first: without a
     // parent in another group of the session that group is orphaned, and ignores Ctrl-Z.
     let needs_gate = namespace.is_some() || birth.join_group.is_some();
     let gate = needs_gate.then(|| pipe_with(PipeFlags::CLOEXEC)).transpose()?;
-    let mut procs = None;
-    let born = match birth.boundary.birthplace().map(sys::clone_into_cgroup) {
-        None => sys::fork_with_pidfd(),
-        // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
-        Some(Err(error)) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
-            procs = Some(birth.boundary.entrance()?);
-            sys::fork_with_pidfd()
-        }
-        Some(born) => born,
+    let child = Child {
+        program,
+        inherited: birth.inherited,
+        join_group: birth.join_group,
+        dies_with_keeper: birth.dies_with_keeper,
+        no_new_privs: birth.no_new_privs,
+        keeper: sys::own_pid(),
+        entry: namespace.map_or(Entry::Born, |namespace| Entry::Namespace(Handed::new(namespace.keeper()))),
+        gate: gate.as_ref().map(|(waiting, opening)| (Handed::new(waiting.as_fd()), Handed::new(opening.as_fd()))),
+        errors: Handed::new(errors.as_fd()),
     };
-    match born? {
-        Fork::Child => {
-            let entry = match (namespace, &procs) {
-                (Some(namespace), _) => Entry::Namespace(namespace),
-                (None, Some(procs)) => Entry::Cgroup(procs.as_fd()),
-                (None, None) => Entry::Born,
-            };
-            child(program, birth, keeper, entry, gate, errors.as_fd())
+    let birthplace = birth.boundary.birthplace();
+    let born = match sys::spawn(birthplace, child, Child::live) {
+        // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
+        Err((error, child))
+            if birthplace.is_some()
+                && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) =>
+        {
+            let procs = birth.boundary.entrance()?;
+            sys::spawn(None, Child { entry: Entry::Cgroup(Handed::new(procs.as_fd())), ..child }, Child::live)
         }
-        Fork::Parent((pid, pidfd)) => Ok(Command { pid, pidfd, news, gate: gate.map(|(_, opening)| opening) }),
-    }
+        born => born,
+    };
+    let (pid, pidfd) = born.map_err(|(error, _)| error)?;
+    Ok(Command { pid, pidfd, news, gate: gate.map(|(_, opening)| opening) })
 }
 
 /// Waits until the keeper is where it belongs, and this process in its group if it can't join that itself.
-fn wait_at(gate: &OwnedFd) -> Result<(), Errno> {
+fn wait_at(gate: Handed) -> Result<(), Errno> {
     let mut errno = [0; 4];
     if rustix::io::read(gate, &mut errno)? == 0 {
         return Err(Errno::PIPE);
@@ -203,78 +210,77 @@ fn wait_at(gate: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Brings the child to where it belongs. System calls only.
-fn take_place(birth: &Birth<'_>, entry: Entry<'_>, gate: Gate) -> Result<(), Trouble> {
-    match entry {
-        Entry::Born => {}
-        Entry::Cgroup(procs) => {
-            rustix::io::write(procs, b"0").map_err(|errno| Trouble::Cgroup(errno.raw_os_error()))?;
+impl Child {
+    /// System calls only.
+    fn live(mut self) -> ! {
+        if self.dies_with_keeper {
+            sys::die_with_thread_that_forked();
+            // A keeper that died before the line above will never make the kernel send that signal.
+            if self.is_orphan() {
+                sys::exit_now(crate::outcome::FAILED);
+            }
         }
-        Entry::Namespace(..) => {
-            boundary::show_own_namespace().map_err(|errno| Trouble::Namespace(errno.raw_os_error()))?;
+        if let Err(trouble) = self.take_place() {
+            self.fail(trouble);
         }
+        if self.no_new_privs {
+            // Can't fail since Linux 3.5, prctl(2).
+            let _ = rustix::thread::set_no_new_privs(true);
+        }
+        // The two dispositions that the runtime and we changed; exec resets handlers, and nothing else was touched.
+        for sig in [Sig::PIPE, Sig::CHLD] {
+            let ignored = self.inherited.ignored.contains(sig);
+            sys::set_disposition(sig, if ignored { Disposition::Ignore } else { Disposition::Default });
+        }
+        for (fd, was_closed) in (0..).zip(self.inherited.closed) {
+            if was_closed {
+                sys::close_standard_stream(fd);
+            }
+        }
+        // Last: from here on a signal that was already sent to us acts as it will on the program.
+        sys::set_mask(self.inherited.mask);
+        let errno = self.program.exec();
+        self.fail(Trouble::Exec(errno))
     }
-    let joined = match (birth.join_group, entry) {
-        // The keeper does it, from outside.
-        (Some(_), Entry::Namespace(..)) => Ok(()),
-        (Some(group), _) => setpgid(None, Some(group)),
-        (None, _) => setsid().map(drop),
-    };
-    let placed = joined.and_then(|()| {
-        let Some((gate, opening)) = gate else { return Ok(()) };
-        // So that it is at its end when the keeper has closed it without a word.
-        drop(opening);
-        wait_at(&gate)
-    });
-    placed.map_err(|errno| Trouble::Session(errno.raw_os_error()))
-}
 
-/// The child, between fork and exec: system calls only.
-fn child(
-    program: &mut Program,
-    birth: &Birth<'_>,
-    keeper: Pid,
-    entry: Entry<'_>,
-    gate: Gate,
-    errors: BorrowedFd<'_>,
-) -> ! {
-    let fail = |trouble: Trouble| -> ! {
+    fn fail(&self, trouble: Trouble) -> ! {
         // The pipe is empty and holds more than this; if the keeper is gone nobody wants to know.
-        let _ = rustix::io::write(errors, &trouble.encode());
+        let _ = rustix::io::write(self.errors, &trouble.encode());
         sys::exit_now(crate::outcome::FAILED)
-    };
-    if birth.dies_with_keeper {
-        sys::die_with_thread_that_forked();
-        // A keeper that died before the line above will never make the kernel send that signal.
-        let is_orphan = match entry {
-            // The parent is outside and has no number.
-            Entry::Namespace(namespace) => namespace.has_lost_keeper(),
-            Entry::Born | Entry::Cgroup(_) => getppid() != Some(keeper),
+    }
+
+    fn is_orphan(&self) -> bool {
+        match self.entry {
+            Entry::Namespace(keeper) => sys::has_exited(keeper.as_fd()),
+            Entry::Born | Entry::Cgroup(_) => getppid() != Some(self.keeper),
+        }
+    }
+
+    /// Goes to where it belongs.
+    fn take_place(&self) -> Result<(), Trouble> {
+        match self.entry {
+            Entry::Born => {}
+            Entry::Cgroup(procs) => {
+                rustix::io::write(procs, b"0").map_err(|errno| Trouble::Cgroup(errno.raw_os_error()))?;
+            }
+            Entry::Namespace(_) => {
+                boundary::show_own_namespace().map_err(|errno| Trouble::Namespace(errno.raw_os_error()))?;
+            }
+        }
+        let joined = match (self.join_group, self.entry) {
+            // The keeper does it, from outside.
+            (Some(_), Entry::Namespace(_)) => Ok(()),
+            (Some(group), _) => setpgid(None, Some(group)),
+            (None, _) => setsid().map(drop),
         };
-        if is_orphan {
-            sys::exit_now(crate::outcome::FAILED);
-        }
+        let placed = joined.and_then(|()| {
+            let Some((gate, opening)) = self.gate else { return Ok(()) };
+            // So that it is at its end when the keeper has closed it without a word.
+            opening.close();
+            wait_at(gate)
+        });
+        placed.map_err(|errno| Trouble::Session(errno.raw_os_error()))
     }
-    if let Err(trouble) = take_place(birth, entry, gate) {
-        fail(trouble);
-    }
-    if birth.no_new_privs {
-        // Can't fail since Linux 3.5, prctl(2).
-        let _ = rustix::thread::set_no_new_privs(true);
-    }
-    // The two dispositions that the runtime and we changed; exec resets handlers, and nothing else was touched.
-    for sig in [Sig::PIPE, Sig::CHLD] {
-        let ignored = birth.inherited.ignored.contains(sig);
-        sys::set_disposition(sig, if ignored { Disposition::Ignore } else { Disposition::Default });
-    }
-    for (fd, was_closed) in (0..).zip(birth.inherited.closed) {
-        if was_closed {
-            sys::close_standard_stream(fd);
-        }
-    }
-    // Last: from here on a signal that was already sent to us acts as it will on the program.
-    sys::set_mask(birth.inherited.mask);
-    fail(Trouble::Exec(program.exec()))
 }
 
 impl Command {

@@ -3,19 +3,20 @@
 
 #![expect(unsafe_code, reason = "the one module that talks to the kernel without a safe wrapper")]
 
+mod birth;
 mod inherited;
 mod locale;
 mod namespace;
 mod process;
 mod signal;
 
+pub use birth::{Handed, close_standard_stream, exec, spawn};
 pub use inherited::{Inherited, fill_standard_streams, inherited, words};
 pub use locale::radix;
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{
-    Fork, Reaped, clone_into_cgroup, close_standard_stream, die_with_thread_that_forked, duplicate, exec, exit_now,
-    fork, fork_with_pidfd, has_children, has_ended, now, own_pid, peer, reap, reap_at_its_end, reap_only, send_signal,
-    signal_child, since_boot,
+    Fork, Reaped, die_with_thread_that_forked, duplicate, exit_now, fork, has_children, has_ended, has_exited, now,
+    own_pid, peer, reap, reap_at_its_end, reap_only, send_signal, signal_child, since_boot,
 };
 pub use signal::{
     Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signals, set_disposition, set_mask,

@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use activity::Activity;
@@ -146,7 +145,7 @@ impl<'a> Tree<'a> {
             let stat = if self.sees_ancestry() { procfs::stat(pid) } else { None };
             let is_living = match &stat {
                 Some(stat) => is_somebody(pid, stat),
-                None => open(pid).is_some_and(|pidfd| is_alive(&pidfd)),
+                None => open(pid).is_some_and(|pidfd| !sys::has_exited(pidfd.as_fd())),
             };
             // Whoever moved us into the boundary does not make us a part of the tree.
             if is_living && pid != sys::own_pid() {
@@ -227,7 +226,8 @@ impl<'a> Tree<'a> {
         let pidfds: Vec<(Pid, OwnedFd)> =
             processes.iter().filter_map(|process| Some((process.pid, open(process.pid)?))).collect();
         let members = self.members();
-        let is_confirmed = |pid: &Pid, pidfd: &OwnedFd| members.contains(&pid.as_raw_pid()) && is_alive(pidfd);
+        let is_confirmed =
+            |pid: &Pid, pidfd: &OwnedFd| members.contains(&pid.as_raw_pid()) && !sys::has_exited(pidfd.as_fd());
         pidfds.iter().filter(|(pid, pidfd)| is_confirmed(pid, pidfd) && deliver(pidfd, sig, and_then)).count()
     }
 }
@@ -289,7 +289,7 @@ impl Line {
             let pidfd = open(pid)?;
             let parent = procfs::stat(pid)?.parent?;
             // The status was that of the process which the pidfd means only if that has not been reaped.
-            if (parent != me && self.get(parent).is_none()) || !is_alive(&pidfd) {
+            if (parent != me && self.get(parent).is_none()) || sys::has_exited(pidfd.as_fd()) {
                 return None;
             }
             self.keep(pid, pidfd);
@@ -298,7 +298,7 @@ impl Line {
     }
 
     fn get(&self, pid: Pid) -> Option<&OwnedFd> {
-        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| is_alive(pidfd))
+        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| !sys::has_exited(pidfd.as_fd()))
     }
 
     /// Keeps one more; the oldest goes, which is never the parent of the next in a line.
@@ -319,12 +319,6 @@ const DEEPEST: usize = 1 << 16;
 
 fn open(pid: Pid) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
-}
-
-/// Whether a process has not ended; its pid is its own at least as long.
-fn is_alive(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())) == Ok(0)
 }
 
 /// What follows a signal.

@@ -17,8 +17,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, accessat, chmodat, flock, fstat, mkdirat, openat, statat,
-    unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, accessat, chmodat, flock, fstat, mkdirat, openat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -165,7 +164,7 @@ fn why_not(place: &str, errno: Errno) -> String {
 const FREEZE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens and locks a new leaf; `None` if a sweeper has it. The lock can be had on a directory that was removed in
-/// between, so the name must still lead to it afterwards.
+/// between, but then there is no file in it any more. What is there has its name: a cgroup can't be moved.
 fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<Option<OwnedFd>, String> {
     let directory = match open_child(parent.as_fd(), name) {
         Err(Errno::NOENT) => return Ok(None),
@@ -175,13 +174,10 @@ fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<O
         Err(Errno::WOULDBLOCK) => return Ok(None),
         locked => locked.map_err(why)?,
     }
-    match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(found) if found.st_ino == fstat(&directory).map_err(why)?.st_ino => {}
-        Ok(_) | Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(why(errno)),
-    }
-    let kind = read(&directory, c"cgroup.type")
-        .map_err(|error| format!("cannot read the type of a new cgroup: {}", in_words(&error)))?;
+    let kind = match read(&directory, c"cgroup.type") {
+        Err(error) if is_gone(&error) => return Ok(None),
+        kind => kind.map_err(|error| format!("cannot read the type of a new cgroup: {}", in_words(&error)))?,
+    };
     if kind.trim_end() != "domain" {
         return Err(format!("our cgroup is part of a threaded one ({})", kind.trim_end()));
     }

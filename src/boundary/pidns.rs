@@ -60,12 +60,12 @@ impl Namespace {
         let _ = rustix::io::write(&self.questions, &ONE);
         let mut fds = [PollFd::new(&self.answers, PollFlags::IN), PollFd::new(&self.pidfd, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&LONGEST_WAIT));
-        has_ended(self.pidfd.as_fd())
+        sys::has_exited(self.pidfd.as_fd())
     }
 
-    /// Whether the keeper is dead. May run between fork and exec.
-    pub fn has_lost_keeper(&self) -> bool {
-        has_ended(self.keeper.as_fd())
+    /// The pidfd of the keeper, which has no number in it.
+    pub fn keeper(&self) -> BorrowedFd<'_> {
+        self.keeper.as_fd()
     }
 }
 
@@ -122,7 +122,7 @@ impl Boundary for Pidns {
     }
 
     fn remove(&self) -> io::Result<Occupancy> {
-        let is_over = |namespace: &Namespace| has_ended(namespace.pidfd.as_fd());
+        let is_over = |namespace: &Namespace| sys::has_exited(namespace.pidfd.as_fd());
         Ok(if self.namespace.as_ref().is_none_or(is_over) { Occupancy::Empty } else { Occupancy::Populated })
     }
 
@@ -133,9 +133,3 @@ impl Boundary for Pidns {
 
 /// What is added to the counter of an eventfd(2).
 const ONE: [u8; 8] = 1_u64.to_ne_bytes();
-
-/// Whether the process of a pidfd has ended.
-fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())) != Ok(0)
-}

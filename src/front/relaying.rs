@@ -34,6 +34,8 @@ pub(super) struct Front {
     killed: bool,
     /// How the child ended.
     end: Option<End>,
+    /// The keeper may have more to tell than the outcome. That needs no listening: the keeper's end follows at once.
+    listens: bool,
     is_hung_up: bool,
     /// The signals that wait now came while we were stopped.
     was_stopped: bool,
@@ -66,6 +68,7 @@ impl Front {
             outcome: None,
             killed: false,
             end: None,
+            listens: is_deputy || plan.policy.is_in_terminal,
             is_hung_up: false,
             was_stopped: false,
             stops: 0,
@@ -103,7 +106,7 @@ impl Front {
     fn wait(&mut self) {
         // The child's end and stops are told by SIGCHLD, which is never ignored here.
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if !self.is_hung_up {
+        if self.listens && !self.is_hung_up {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
         }
         // EINTR can't be, with all signals blocked.
@@ -142,17 +145,23 @@ impl Front {
                 // The command's end left its group without a parent in the session and with a stopped member, which was us:
                 // that, and no terminal, is why the kernel sent this, exit(3). Whoever lives in the group has had it.
                 Sig::HUP if was_stopped && incoming.is_from_kernel && !self.has_lost_terminal() => {}
-                Sig::CONT => self.socket.send(ToKeeper::Continued { stops: self.stops }),
+                Sig::CONT => self.send(ToKeeper::Continued { stops: self.stops }),
                 sig => {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
                     let is_for_leader = sig == Sig::HUP && leads_session();
                     let is_terminals = incoming.is_from_kernel && sig.is_from_terminals() && !is_for_leader;
                     let source = if is_terminals { terminals } else { Source::Process };
-                    self.socket.send(ToKeeper::Signal(sig, source));
+                    self.send(ToKeeper::Signal(sig, source));
                 }
             }
         }
         has_child_news
+    }
+
+    /// Tells the keeper, which may answer.
+    fn send(&mut self, message: ToKeeper) {
+        self.listens = true;
+        self.socket.send(message);
     }
 
     /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.

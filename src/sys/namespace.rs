@@ -19,7 +19,7 @@ pub enum Namespace {
     Mount,
 }
 
-/// Makes a new namespace, unshare(2). May run between fork and exec.
+/// Makes a new namespace, unshare(2). May run between birth and exec.
 ///
 /// # Errors
 /// EPERM where that is forbidden, ENOSPC or EUSERS beyond a limit, EINVAL or ENOSYS where the kernel has none.

@@ -1,13 +1,13 @@
-//! Processes: birth, exec, signals, reaping.
+//! Processes: fork, signals, reaping.
 
-use std::ffi::CStr;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::time::Duration;
 
 use nix::libc;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
 use super::checked;
@@ -16,9 +16,9 @@ use crate::signals::Sig;
 
 /// The two sides of a fork.
 #[derive(Debug)]
-pub enum Fork<T> {
-    /// In the process that forked, with what it learns of its child.
-    Parent(T),
+pub enum Fork {
+    /// In the process that forked, with the child's pid.
+    Parent(Pid),
     /// In the child.
     Child,
 }
@@ -27,7 +27,7 @@ pub enum Fork<T> {
 ///
 /// # Errors
 /// EAGAIN when the process table or a limit is full, ENOMEM.
-pub fn fork() -> io::Result<Fork<Pid>> {
+pub fn fork() -> io::Result<Fork> {
     debug_assert_eq!(std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count), 1, "fork with threads");
     // SAFETY: with one thread no lock can be held by a thread that the child does not have.
     match unsafe { nix::unistd::fork() }? {
@@ -53,78 +53,11 @@ pub fn own_pid() -> Pid {
     })
 }
 
-/// `struct clone_args` up to `cgroup`, clone(2).
-#[repr(C)]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
-}
-
-/// `CLONE_INTO_CGROUP` of linux/sched.h.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-
-/// Forks a child that is born in this cgroup, with a pidfd of it, clone(2). The child may only make system calls.
-///
-/// # Errors
-/// ENOSYS or EPERM where clone3 is not there or refused by seccomp; EACCES, EBUSY, EOPNOTSUPP where the
-/// cgroup takes no process; EAGAIN, ENOMEM.
-pub fn clone_into_cgroup(cgroup: BorrowedFd<'_>) -> io::Result<Fork<(Pid, OwnedFd)>> {
-    let mut pidfd: RawFd = -1;
-    let args = CloneArgs {
-        flags: CLONE_INTO_CGROUP | u64::try_from(libc::CLONE_PIDFD).expect("a flag"),
-        pidfd: (&raw mut pidfd) as u64,
-        exit_signal: u64::try_from(libc::SIGCHLD).expect("a signal"),
-        cgroup: u64::try_from(cgroup.as_raw_fd()).expect("open descriptors are not negative"),
-        ..CloneArgs::default()
-    };
-    // SAFETY: without CLONE_VM the child has a copy of this memory, stack included, as after fork; we have one thread.
-    let pid = checked(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
-    let Some(pid) = Pid::from_raw(i32::try_from(pid).expect("pids fit an int")) else {
-        OWN_PID.store(0, Relaxed);
-        return Ok(Fork::Child);
-    };
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
-    Ok(Fork::Parent((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })))
-}
-
-/// Forks with a pidfd of the child, clone(2), which must not fail once the child runs. The child may only make system calls.
-///
-/// # Errors
-/// EAGAIN, ENOMEM; EMFILE and ENFILE for want of a descriptor.
-pub fn fork_with_pidfd() -> io::Result<Fork<(Pid, OwnedFd)>> {
-    let mut pidfd: RawFd = -1;
-    let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
-    // SAFETY: as above; the first three arguments are the same on every architecture but s390.
-    let pid = checked(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) })?;
-    let Some(pid) = Pid::from_raw(i32::try_from(pid).expect("pids fit an int")) else {
-        OWN_PID.store(0, Relaxed);
-        return Ok(Fork::Child);
-    };
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
-    Ok(Fork::Parent((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })))
-}
-
 /// Asks for SIGKILL when the thread that forked us ends, prctl(2). The caller must check afterwards that it has not
-/// ended before. May run between fork and exec.
+/// ended before. May run between birth and exec.
 pub fn die_with_thread_that_forked() {
     // SAFETY: this prctl takes a number and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-}
-
-/// Closes one of the descriptors 0 to 2, which the command got closed. For between fork and exec only.
-pub fn close_standard_stream(fd: RawFd) {
-    // SAFETY: between fork and exec no code follows that uses the standard streams.
-    unsafe { libc::close(fd) };
 }
 
 /// A close-on-exec copy, above the standard streams, of a descriptor that the caller named by its number.
@@ -155,22 +88,6 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
     checked(result.into())?;
     // SAFETY: all zeroes, and whatever the kernel has written, is a valid value.
     Ok(Pid::from_raw(unsafe { peer.assume_init() }.pid))
-}
-
-unsafe extern "C" {
-    /// environ(7).
-    static environ: *const *const libc::c_char;
-}
-
-/// Becomes this program, execve(2), with our environment as it is. `argv` ends with a null pointer and points to
-/// strings that the caller keeps. Returns only the errno of a failure. May run between fork and exec.
-pub fn exec(path: &CStr, argv: &[*const libc::c_char]) -> i32 {
-    assert!(argv.last().is_some_and(|last| last.is_null()), "argv ends with a null pointer");
-    // SAFETY: nothing of ours changes the environment, so the pointer stays what the C runtime made it.
-    let environment = unsafe { environ };
-    // SAFETY: path and argv are terminated and alive; on success this program is gone.
-    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), environment) };
-    nix::errno::Errno::last_raw()
 }
 
 /// Ends this process at once, without the runtime's or the C library's clean-up, _exit(2).
@@ -236,6 +153,12 @@ pub fn has_children() -> bool {
 pub fn has_ended(child: Pid) -> bool {
     let options = libc::WNOHANG | libc::WNOWAIT;
     matches!(wait(libc::P_PID, child.as_raw_pid().unsigned_abs(), options), Reaped::Ended(..))
+}
+
+/// Whether the process of a pidfd has ended, pidfd_open(2); until then its pid is its own. May run between birth and exec.
+pub fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())) != Ok(0)
 }
 
 fn wait(whose: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> Reaped {

@@ -49,7 +49,7 @@ pub(super) fn mask() -> SigSet {
     change_mask(None)
 }
 
-/// Blocks exactly these signals. May run between fork and exec.
+/// Blocks exactly these signals. May run between birth and exec.
 pub fn set_mask(set: SigSet) {
     change_mask(Some(set));
 }
@@ -71,7 +71,7 @@ pub(super) fn disposition(sig: Sig) -> Disposition {
     if handler == libc::SIG_IGN { Disposition::Ignore } else { Disposition::Default }
 }
 
-/// Sets a disposition, sigaction(2). May run between fork and exec.
+/// Sets a disposition, sigaction(2). May run between birth and exec.
 pub fn set_disposition(sig: Sig, disposition: Disposition) {
     let action = KernelAction {
         handler: match disposition {

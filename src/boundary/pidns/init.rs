@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{ONE, has_ended};
+use super::ONE;
 use crate::outcome::FAILED;
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
@@ -16,7 +16,7 @@ pub(super) fn run(keeper: BorrowedFd<'_>, questions: BorrowedFd<'_>, answers: Bo
     sys::die_with_thread_that_forked();
     // A keeper that died before the line above will never make the kernel send that signal; getppid() tells nothing
     // here, since the parent is outside.
-    if has_ended(keeper) {
+    if sys::has_exited(keeper) {
         sys::exit_now(FAILED);
     }
     // Signals to the caller's group, which the keeper is still in, are not for us. It can't fail here.
@@ -28,7 +28,7 @@ pub(super) fn run(keeper: BorrowedFd<'_>, questions: BorrowedFd<'_>, answers: Bo
         let mut sources = [keeper, questions, signals.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         // EINTR can't be, with all signals blocked; whatever it is, everything is looked at again.
         let _ = poll(&mut sources, None);
-        if has_ended(keeper) {
+        if sys::has_exited(keeper) {
             sys::exit_now(FAILED);
         }
         // Signals are taken before children are reaped: who ends after that makes another.

@@ -62,7 +62,7 @@ fn enter_user_namespace() -> io::Result<()> {
 }
 
 /// Shows this process its own PID namespace in /proc, in a mount namespace of its own. Mounts that are made outside later
-/// still come in. The working directory stays. May run between fork and exec.
+/// still come in. The working directory stays. May run between birth and exec.
 ///
 /// # Errors
 /// EPERM in a container that masks parts of /proc, EINVAL in a chroot that is no mount point.

@@ -1,0 +1,240 @@
+//! Birth and exec of a child that shares its parent's memory. What it does between the two must not write `errno`, which is
+//! the parent's too, so that the calls that fail in good order go past the C library.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::libc;
+use rustix::process::Pid;
+
+/// A descriptor as a child of `spawn` has it: under the same number, in a table of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Handed(RawFd);
+
+impl Handed {
+    /// What the child will have. It is of no use to the parent.
+    pub fn new(fd: BorrowedFd<'_>) -> Handed {
+        Handed(fd.as_raw_fd())
+    }
+
+    /// Closes it in the child.
+    pub fn close(self) {
+        close_standard_stream(self.0);
+    }
+}
+
+impl AsFd for Handed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: what the child was handed stays open in its table, but for what it closes as the last use.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+/// Closes one of the descriptors 0 to 2, which the command got closed. For between birth and exec only.
+pub fn close_standard_stream(fd: RawFd) {
+    // SAFETY: between birth and exec no code follows that uses it.
+    unsafe { libc::close(fd) };
+}
+
+/// `struct clone_args` up to `cgroup`, clone(2).
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// `CLONE_INTO_CGROUP` of linux/sched.h.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Bytes of the child's stack, many times what its few calls need.
+const STACK_SIZE: usize = 64 * 1024;
+
+/// Starts a child, in this cgroup or in ours, and gives its pid and pidfd, clone(2). The child runs `live`, which may only
+/// make system calls before exec. It shares this memory, since copying that is a tenth of a short run; other than after
+/// vfork(2), this process goes on meanwhile, since an exec may hang. So what the child uses it owns, and nobody frees it.
+///
+/// # Errors
+/// ENOSYS, EPERM or EINVAL for a cgroup where clone3 is not there or refused by seccomp; EACCES, EBUSY, EOPNOTSUPP where the
+/// cgroup takes no process; EAGAIN, ENOMEM; EMFILE and ENFILE for want of a descriptor. `child` comes back with it.
+pub fn spawn<T: 'static>(
+    cgroup: Option<BorrowedFd<'_>>,
+    child: T,
+    live: fn(T) -> !,
+) -> Result<(Pid, OwnedFd), (io::Error, T)> {
+    let newborn = Box::into_raw(Box::new((child, live)));
+    let stack = Box::into_raw(Box::<[u128]>::new_uninit_slice(STACK_SIZE / size_of::<u128>()));
+    let start = (enter::<T> as extern "C" fn(*mut c_void) -> !, newborn.cast());
+    let born = if arch::CAN_SWITCH_STACKS {
+        match clone(cgroup, u64::try_from(libc::CLONE_VM).expect("a flag"), stack.cast(), start) {
+            // Not every emulator and sandbox knows a child that shares memory and is no thread.
+            Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) => clone(cgroup, 0, stack.cast(), start),
+            born => born,
+        }
+    } else {
+        clone(cgroup, 0, std::ptr::null_mut(), start)
+    };
+    born.map_err(|errno| {
+        // SAFETY: it was made above, and there is no child that uses it.
+        drop(unsafe { Box::from_raw(stack) });
+        // SAFETY: as above.
+        let newborn = unsafe { Box::from_raw(newborn) };
+        (io::Error::from_raw_os_error(errno), newborn.0)
+    })
+}
+
+/// Where a child begins, and with what.
+type Start = (extern "C" fn(*mut c_void) -> !, *mut c_void);
+
+extern "C" fn enter<T>(newborn: *mut c_void) -> ! {
+    // SAFETY: `spawn` has made it for this type and this process. It is not freed: the heap is the parent's.
+    let (child, live) = unsafe { newborn.cast::<(T, fn(T) -> !)>().read() };
+    live(child)
+}
+
+fn clone(cgroup: Option<BorrowedFd<'_>>, sharing: u64, stack: *mut u8, start: Start) -> Result<(Pid, OwnedFd), i32> {
+    let mut pidfd: RawFd = -1;
+    let flags = sharing | u64::try_from(libc::CLONE_PIDFD).expect("a flag");
+    let exit_signal = u64::try_from(libc::SIGCHLD).expect("a signal");
+    let result = match cgroup {
+        Some(cgroup) => {
+            let args = CloneArgs {
+                flags: flags | CLONE_INTO_CGROUP,
+                pidfd: (&raw mut pidfd) as u64,
+                exit_signal,
+                stack: stack as u64,
+                stack_size: if stack.is_null() { 0 } else { STACK_SIZE as u64 },
+                cgroup: u64::try_from(cgroup.as_raw_fd()).expect("open descriptors are not negative"),
+                ..CloneArgs::default()
+            };
+            let words = [(&raw const args) as usize, size_of::<CloneArgs>(), 0];
+            // SAFETY: the child gets a stack of its own, on which it begins by what never returns.
+            unsafe { arch::clone(libc::SYS_clone3, words, start) }
+        }
+        None => {
+            // These are the same on every architecture but s390; the stack grows down.
+            let top = if stack.is_null() { stack } else { stack.wrapping_add(STACK_SIZE) };
+            let flags = usize::try_from(flags | exit_signal).expect("clone(2) has no wider flags");
+            let words = [flags, top as usize, (&raw mut pidfd) as usize];
+            // SAFETY: as above.
+            unsafe { arch::clone(libc::SYS_clone, words, start) }
+        }
+    };
+    let number = i32::try_from(result).expect("pids and errnos fit an int");
+    let pid = Pid::from_raw(number).filter(|_| number > 0).ok_or(-number)?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+unsafe extern "C" {
+    /// environ(7).
+    static environ: *const *const c_char;
+}
+
+/// Becomes this program, execve(2), with our environment as it is. `argv` ends with a null pointer and points to
+/// strings that the caller keeps. Returns only the errno of a failure. May run between birth and exec.
+pub fn exec(path: &CStr, argv: &[*const c_char]) -> i32 {
+    assert!(argv.last().is_some_and(|last| last.is_null()), "argv ends with a null pointer");
+    // SAFETY: nothing of ours changes the environment, so the pointer stays what the C runtime made it.
+    let environment = unsafe { environ };
+    let words = [path.as_ptr() as usize, argv.as_ptr() as usize, environment as usize];
+    // SAFETY: path and argv are terminated and alive; on success this program is gone.
+    let result = unsafe { arch::call(libc::SYS_execve, words) };
+    i32::try_from(-result).expect("an errno fits an int")
+}
+
+/// System calls by their instruction; what they return is a negative errno if they fail.
+#[cfg(target_arch = "x86_64")]
+mod arch {
+    use std::arch::asm;
+
+    use nix::libc::c_long;
+
+    pub(super) const CAN_SWITCH_STACKS: bool = true;
+
+    pub(super) unsafe fn call(number: c_long, [a, b, c]: [usize; 3]) -> isize {
+        let result;
+        // SAFETY: the caller's; the kernel changes no other register.
+        unsafe {
+            asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
+                lateout("rcx") _, lateout("r11") _);
+        }
+        result
+    }
+
+    /// The child comes to life on another stack, so that it must not return from here.
+    pub(super) unsafe fn clone(number: c_long, [a, b, c]: [usize; 3], (enter, newborn): super::Start) -> isize {
+        let result;
+        // SAFETY: the caller's; the child finds its registers as they were, but for the stack's.
+        unsafe {
+            asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, {newborn}", "call {enter}", "ud2", "2:",
+                enter = in(reg) enter, newborn = in(reg) newborn,
+                inout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, out("rcx") _, out("r11") _);
+        }
+        result
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arch {
+    use std::arch::asm;
+
+    use nix::libc::c_long;
+
+    pub(super) const CAN_SWITCH_STACKS: bool = true;
+
+    pub(super) unsafe fn call(number: c_long, [a, b, c]: [usize; 3]) -> isize {
+        let result;
+        // SAFETY: the caller's; the kernel changes no other register.
+        unsafe { asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c) };
+        result
+    }
+
+    pub(super) unsafe fn clone(number: c_long, [a, b, c]: [usize; 3], (enter, newborn): super::Start) -> isize {
+        let result;
+        // SAFETY: the caller's; the child finds its registers as they were, but for the stack's.
+        unsafe {
+            asm!("svc 0", "cbnz x0, 2f", "mov x29, xzr", "mov x0, {newborn}", "blr {enter}", "brk 1", "2:",
+                enter = in(reg) enter, newborn = in(reg) newborn,
+                in("x8") number, inout("x0") a => result, in("x1") b, in("x2") c);
+        }
+        result
+    }
+}
+
+/// Through the C library, whose `errno` a child that shares no memory has for itself.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod arch {
+    use nix::libc::{self, c_long};
+
+    pub(super) const CAN_SWITCH_STACKS: bool = false;
+
+    pub(super) unsafe fn call(number: c_long, [a, b, c]: [usize; 3]) -> isize {
+        // SAFETY: the caller's.
+        let result = unsafe { libc::syscall(number, a, b, c) };
+        if result < 0 {
+            -isize::try_from(nix::errno::Errno::last_raw()).expect("an errno")
+        } else {
+            isize::try_from(result).expect("a word")
+        }
+    }
+
+    /// With a copy of the memory the child has a copy of this stack too.
+    pub(super) unsafe fn clone(number: c_long, words: [usize; 3], (enter, newborn): super::Start) -> isize {
+        // SAFETY: the caller's.
+        match unsafe { call(number, words) } {
+            0 => enter(newborn),
+            result => result,
+        }
+    }
+}
