@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use cgroup::Leaf;
 pub use cgroup::{Counters, Hits, Ownerless, acknowledge};
 use pidns::Pidns;
-pub use pidns::{Namespace, show_own_namespace};
+pub use pidns::{Namespace, Refused, show_own_namespace};
 pub use systemd::{NoScope, Offer};
 
 use crate::plan::{Backend, Plan};
@@ -37,8 +37,8 @@ pub trait Boundary {
     /// Makes what only the parent of the command can make. The keeper calls it once, before the birth.
     ///
     /// # Errors
-    /// What the kernel refuses, though it could be had a moment ago.
-    fn begin(&mut self) -> io::Result<()> {
+    /// What was refused.
+    fn begin(&mut self) -> Result<(), Refused> {
         Ok(())
     }
 
@@ -153,13 +153,15 @@ pub enum Net {
     Ready(Box<dyn Boundary>),
     /// One that is made around the process that is to be the keeper.
     Scope(Offer),
+    /// One that the keeper makes, if nobody refuses it.
+    Promised(Box<dyn Boundary>),
 }
 
 impl Net {
     /// What it is, for messages and the report.
     pub fn name(&self) -> String {
         match self {
-            Net::Ready(boundary) => boundary.name(),
+            Net::Ready(boundary) | Net::Promised(boundary) => boundary.name(),
             Net::Scope(offer) => offer.name(),
         }
     }
@@ -196,7 +198,7 @@ pub fn find(backend: Backend, plan: &Plan, command: &[OsString]) -> Result<Net, 
             Ok(Net::Ready(Box::new(Nothing)))
         }
         Backend::Pidns if !plan.limits.is_none() => Err("a PID namespace can't limit a tree".into()),
-        Backend::Pidns => Ok(Net::Ready(Box::new(Pidns::make(&plan.policy)?))),
+        Backend::Pidns => Ok(Net::Promised(Box::new(Pidns::promise(&plan.policy)?))),
         Backend::Auto => unreachable!("expanded before"),
     }
 }

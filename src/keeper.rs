@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, setpgid, setsid};
 
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, Refused};
 use crate::outcome::Failure;
 use crate::plan::{Plan, Session, Verbosity};
 use crate::report::{Report, Target};
@@ -92,14 +92,14 @@ pub fn leave_group(session: Session) {
 pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
     let program = Program::new(&command, std::env::var_os("PATH").as_deref());
-    if ties.deputy.is_some() {
-        // A deputy that dies before this leaves nothing to be swept.
-        let _ = ties.socket.send(ToFront::Begun);
-    }
     // This process ends with the run, and the kernel closes its descriptors faster than we do.
     let boundary = Box::leak(boundary);
     let begun = boundary.begin();
     let boundary: &dyn Boundary = boundary;
+    if ties.deputy.is_some() && boundary.namespace().is_none() {
+        // A deputy that dies before this leaves nothing to be swept; a namespace never does.
+        let _ = ties.socket.send(ToFront::Begun);
+    }
     let birth = Birth {
         inherited,
         join_group: group.filter(|_| plan.session == Session::Callers),
@@ -110,7 +110,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     if target.is_some() || plan.has_stats {
         boundary.count();
     }
-    let born = begun.and_then(|()| spawn::spawn(program, &birth));
+    let born = begun.map(|()| spawn::spawn(program, &birth));
     leave_group(plan.session);
     let start = sys::now();
     let mut report = report;
@@ -129,6 +129,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         leftovers: noting::ByPid::new(),
         activity: Activity::default(),
         must_reap: false,
+        refused: None,
         watch: None,
         front_is_stopped: false,
         stops_told: 0,
@@ -139,12 +140,13 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         voice,
     };
     match born {
-        Ok(mut command) => {
+        Ok(Ok(mut command)) => {
             command.let_go(birth.join_group.filter(|_| boundary.namespace().is_some()));
             keeper.begin(command);
             keeper.supervise();
         }
-        Err(error) => keeper.could_not_spawn(&error),
+        Ok(Err(error)) => keeper.could_not_spawn(&error),
+        Err(refused) => keeper.was_refused(refused),
     }
     keeper.end()
 }
@@ -171,6 +173,8 @@ struct Keeper<'a> {
     activity: Activity,
     /// Children may have news.
     must_reap: bool,
+    /// What kept the command from its boundary.
+    refused: Option<Refused>,
     /// Set while no child is left and the boundary is still populated.
     watch: Option<Watch>,
     /// The front was told to stop, and not yet to go on.
@@ -202,15 +206,6 @@ impl Keeper<'_> {
         self.report.pid = Some(command.pid.as_raw_pid());
         if self.target.is_some() || self.plan.verbosity == Verbosity::Verbose {
             self.report.backend.degraded = self.tree.degraded();
-        }
-        self.voice.step(format_args!(
-            "started {} as {} in {}",
-            self.name(),
-            command.pid.as_raw_pid(),
-            self.boundary.name()
-        ));
-        if let Some(degraded) = self.report.backend.degraded {
-            self.voice.step(format_args!("the guarantee is weaker here: {degraded}"));
         }
         // One that is in a session of its own leads its group.
         self.group = self.group.or(self.report.pid);
@@ -315,6 +310,22 @@ impl Keeper<'_> {
         }
     }
 
+    fn say_started(&mut self) {
+        if self.boundary.namespace().is_some() {
+            // A front that is dead is told by its pidfd.
+            let _ = self.ties.socket.send(ToFront::Started);
+        }
+        self.voice.step(format_args!(
+            "started {} as {} in {}",
+            self.name(),
+            self.report.pid.unwrap_or_default(),
+            self.boundary.name()
+        ));
+        if let Some(degraded) = self.report.backend.degraded {
+            self.voice.step(format_args!("the guarantee is weaker here: {degraded}"));
+        }
+    }
+
     /// Reads how exec went, once it is known.
     fn hear_news(&mut self) {
         if self.has_news {
@@ -325,7 +336,7 @@ impl Keeper<'_> {
         self.has_news = news != News::Pending;
         let trouble = match news {
             News::Trouble(trouble) => trouble,
-            News::Gone => return,
+            News::Gone => return self.say_started(),
             News::Pending => return,
         };
         let name = self.name();
@@ -338,8 +349,8 @@ impl Keeper<'_> {
                 self.voice.error(format_args!("cannot move {name} into its cgroup: {}", cause(errno)));
                 Failure::Internal
             }
-            Trouble::Namespace(errno) => {
-                self.voice.error(format_args!("cannot mount /proc for {name}: {}", cause(errno)));
+            Trouble::Namespace(refused) => {
+                self.refused = Some(refused);
                 Failure::Internal
             }
             Trouble::Session(errno) => {

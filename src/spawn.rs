@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, getppid, setpgid, setsid};
 
-use crate::boundary::{self, Boundary};
+use crate::boundary::{self, Boundary, Refused};
 use crate::signals::Sig;
 use crate::sys::{self, Disposition, Handed, Inherited};
 
@@ -115,8 +115,8 @@ pub struct Command {
 pub enum Trouble {
     /// Enter its cgroup, with this errno.
     Cgroup(i32),
-    /// Show its own namespace in /proc, with this errno.
-    Namespace(i32),
+    /// Show its own namespace in /proc.
+    Namespace(Refused),
     /// Take its place in the session, with this errno.
     Session(i32),
     /// Become the program, with this errno.
@@ -264,7 +264,7 @@ impl Child {
                 rustix::io::write(procs, b"0").map_err(|errno| Trouble::Cgroup(errno.raw_os_error()))?;
             }
             Entry::Namespace(_) => {
-                boundary::show_own_namespace().map_err(|errno| Trouble::Namespace(errno.raw_os_error()))?;
+                boundary::show_own_namespace().map_err(Trouble::Namespace)?;
             }
         }
         let joined = match (self.join_group, self.entry) {
@@ -307,13 +307,16 @@ impl Trouble {
     const FRAME: usize = 5;
 
     fn encode(self) -> [u8; Trouble::FRAME] {
-        let (kind, errno) = match self {
-            Trouble::Cgroup(errno) => (b'c', errno),
-            Trouble::Namespace(errno) => (b'n', errno),
-            Trouble::Session(errno) => (b's', errno),
-            Trouble::Exec(errno) => (b'x', errno),
+        let (kind, detail) = match self {
+            Trouble::Cgroup(errno) => (b'c', errno.to_ne_bytes()),
+            Trouble::Namespace(refused) => {
+                let [a, b, c] = refused.to_bytes();
+                (b'n', [a, b, c, 0])
+            }
+            Trouble::Session(errno) => (b's', errno.to_ne_bytes()),
+            Trouble::Exec(errno) => (b'x', errno.to_ne_bytes()),
         };
-        let [a, b, c, d] = errno.to_ne_bytes();
+        let [a, b, c, d] = detail;
         [kind, a, b, c, d]
     }
 
@@ -321,7 +324,7 @@ impl Trouble {
         let errno = i32::from_ne_bytes([a, b, c, d]);
         match kind {
             b'c' => Some(Trouble::Cgroup(errno)),
-            b'n' => Some(Trouble::Namespace(errno)),
+            b'n' => Refused::from_bytes([a, b, c]).map(Trouble::Namespace),
             b's' => Some(Trouble::Session(errno)),
             b'x' => Some(Trouble::Exec(errno)),
             _ => None,
@@ -344,7 +347,7 @@ mod tests {
 
     #[test]
     fn trouble_is_told_as_it_was() {
-        for trouble in [Trouble::Cgroup(1), Trouble::Namespace(2), Trouble::Session(-1), Trouble::Exec(i32::MAX)] {
+        for trouble in [Trouble::Cgroup(1), Trouble::Session(-1), Trouble::Exec(i32::MAX)] {
             assert_eq!(Trouble::decode(trouble.encode()), Some(trouble));
         }
     }

@@ -46,6 +46,10 @@ pub enum ToFront {
     Continued,
     /// From now on there may be a tree: the keeper of a deputy is about to start the command.
     Begun,
+    /// The command runs, in a boundary that might have been refused.
+    Started,
+    /// There is no command, since this step into the boundary was refused, and nothing is left.
+    Refused([u8; 3]),
     /// The run is over and the tree is gone: end like this.
     Outcome {
         /// How.
@@ -87,6 +91,8 @@ impl ToFront {
             ToFront::Begun => frame(b'b', 0),
             ToFront::Continued => frame(b'g', 0),
             ToFront::Stopped(sig) => frame(b's', sig_byte(sig)),
+            ToFront::Started => frame(b'x', 0),
+            ToFront::Refused([a, b, c]) => [b'n', a, b, c],
             ToFront::Outcome { exit: Exit::Code(code), killed } => [b'c', code, killed.into(), 0],
             ToFront::Outcome { exit: Exit::Raise(sig), killed } => [b'r', sig_byte(sig), killed.into(), 0],
         }
@@ -97,6 +103,8 @@ impl ToFront {
             [b'b', 0, 0, 0] => Some(ToFront::Begun),
             [b'g', 0, 0, 0] => Some(ToFront::Continued),
             [b's', sig, 0, 0] => Some(ToFront::Stopped(Sig::new(sig.into())?)),
+            [b'x', 0, 0, 0] => Some(ToFront::Started),
+            [b'n', a, b, c] => Some(ToFront::Refused([a, b, c])),
             [b'c', code, killed @ 0..=1, 0] => Some(ToFront::Outcome { exit: Exit::Code(code), killed: killed == 1 }),
             [b'r', sig, killed @ 0..=1, 0] => {
                 Some(ToFront::Outcome { exit: Exit::Raise(Sig::new(sig.into())?), killed: killed == 1 })
@@ -141,7 +149,12 @@ impl FrontEnd {
 
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
     pub fn receive(&self) -> Option<ToFront> {
-        receive(self.as_fd()).and_then(ToFront::decode)
+        receive(self.as_fd(), RecvFlags::empty()).and_then(ToFront::decode)
+    }
+
+    /// The frame that is the next to be received.
+    pub fn peek(&self) -> Option<ToFront> {
+        receive(self.as_fd(), RecvFlags::PEEK).and_then(ToFront::decode)
     }
 }
 
@@ -167,13 +180,13 @@ impl KeeperEnd {
 
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
     pub fn receive(&self) -> Option<ToKeeper> {
-        receive(self.as_fd()).and_then(ToKeeper::decode)
+        receive(self.as_fd(), RecvFlags::empty()).and_then(ToKeeper::decode)
     }
 }
 
-fn receive(socket: BorrowedFd<'_>) -> Option<Frame> {
+fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Option<Frame> {
     let mut frame = Frame::default();
-    let mut receive = || recv(socket, &mut frame, RecvFlags::empty());
+    let mut receive = || recv(socket, &mut frame, flags);
     let mut received = receive();
     // A peer that ended with a frame of ours unread leaves this error, once, in front of the frames that it sent.
     if received == Err(Errno::CONNRESET) {
@@ -211,7 +224,7 @@ mod tests {
                 assert_eq!(ToKeeper::decode(message.encode()), Some(message));
             }
         }
-        for message in [ToFront::Begun, ToFront::Continued] {
+        for message in [ToFront::Begun, ToFront::Continued, ToFront::Started, ToFront::Refused([1, 2, 3])] {
             assert_eq!(ToFront::decode(message.encode()), Some(message));
         }
         assert_eq!(ToKeeper::decode(ToKeeper::Admitted.encode()), Some(ToKeeper::Admitted));
@@ -229,9 +242,11 @@ mod tests {
     fn a_message_crosses_the_socket_and_a_closed_one_gives_none() {
         let (front, keeper) = pair().expect("a socket pair");
         assert_eq!(front.receive(), None);
+        assert_eq!(front.peek(), None);
         let outcome = ToFront::Outcome { exit: Exit::Code(7), killed: false };
         keeper.send(outcome).expect("room for a frame");
         drop(keeper);
+        assert_eq!(front.peek(), Some(outcome));
         assert_eq!(front.receive(), Some(outcome), "a frame outlives its sender");
         assert_eq!(front.receive(), None);
     }

@@ -1,11 +1,11 @@
-//! A PID namespace around the command, with an init of ours, pid_namespaces(7). The front finds out whether it can be had;
-//! the keeper makes it, forks init as its PID 1 and then the command, so that the command stays the keeper's own child.
+//! A PID namespace around the command, with an init of ours, pid_namespaces(7). The keeper makes it, forks init as its PID 1
+//! and then the command, so that the command stays the keeper's own child. Whether it can be had only the attempt tells: what
+//! that needs is spread over the kernel's configuration, sysctls, security modules and mounts.
 //!
 //! Who loses its parent in there becomes init's child, and whatever a process of it does, it can't get out. SIGKILL for init
 //! ends all of it at once, and init can't be reaped before everybody else in it is.
 
 mod init;
-mod probe;
 mod steps;
 
 use std::io;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-pub use steps::show_own_namespace;
+pub use steps::{Refused, show_own_namespace};
 
 use super::{Boundary, Occupancy};
 use crate::cli::Leftovers;
@@ -22,7 +22,7 @@ use crate::plan::Policy;
 use crate::signals::Sig;
 use crate::sys::{self, Fork};
 use crate::tree::procfs;
-use probe::Rights;
+use steps::{Rights, Step};
 
 /// The backend. In the front it is a promise only.
 pub(super) struct Pidns {
@@ -70,18 +70,18 @@ impl Namespace {
 }
 
 impl Pidns {
-    /// Finds out whether the namespace can be had.
+    /// The promise of one.
     ///
     /// # Errors
-    /// Why there can be none here and what would help, as a sentence.
-    pub(super) fn make(policy: &Policy) -> Result<Pidns, String> {
+    /// Why there can be none for this run and what would help, as a sentence.
+    pub(super) fn promise(policy: &Policy) -> Result<Pidns, String> {
         if policy.leftovers == Leftovers::Leave || policy.keeps || !policy.guard {
             return Err(
                 "nothing of it can be left running; try --leftovers kill, and neither --keep nor --no-guard".into()
             );
         }
         procfs::check_namespace()?;
-        Ok(Pidns { rights: probe::probe()?, namespace: None })
+        Ok(Pidns { rights: steps::rights()?, namespace: None })
     }
 }
 
@@ -93,16 +93,21 @@ impl Boundary for Pidns {
         }
     }
 
-    fn begin(&mut self) -> io::Result<()> {
-        steps::enter(self.rights).map_err(|failed| failed.errno)?;
-        let keeper = pidfd_open(sys::own_pid(), PidfdFlags::empty())?;
+    fn begin(&mut self) -> Result<(), Refused> {
+        steps::enter(self.rights)?;
+        let refused = |error: io::Error| Step::Fork.refused()(error);
+        let keeper = pidfd_open(sys::own_pid(), PidfdFlags::empty()).map_err(|errno| refused(errno.into()))?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (questions, answers) = (eventfd(0, flags)?, eventfd(0, flags)?);
-        match sys::fork()? {
+        let counter = || eventfd(0, flags).map_err(|errno| refused(errno.into()));
+        let (questions, answers) = (counter()?, counter()?);
+        match sys::fork().map_err(refused)? {
             Fork::Child => init::run(keeper.as_fd(), questions.as_fd(), answers.as_fd()),
             Fork::Parent(init) => {
-                // Without a pidfd nothing is started, and init ends as a child of ours.
-                let pidfd = pidfd_open(init, PidfdFlags::empty())?;
+                let pidfd = pidfd_open(init, PidfdFlags::empty()).map_err(|errno| {
+                    sys::signal_child(init, Sig::KILL);
+                    sys::reap_at_its_end(init);
+                    refused(errno.into())
+                })?;
                 self.namespace = Some(Namespace { init, pidfd, keeper, questions, answers });
                 Ok(())
             }

@@ -9,9 +9,9 @@ use rustix::process::Pid;
 
 use super::deputy;
 use super::terminal::Terminal;
-use crate::boundary::{Boundary, Ownerless};
+use crate::boundary::{Boundary, Ownerless, Refused};
 use crate::keeper::{Setup, Ties};
-use crate::outcome::{End, Exit, FAILED, SURVIVORS};
+use crate::outcome::{End, Exit, FAILED, SURVIVORS, UNAVAILABLE};
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
 use crate::tree::{Drained, Tree};
@@ -92,7 +92,6 @@ impl Front {
 
     fn wait_for_exit(&mut self) -> Exit {
         loop {
-            self.wait();
             match (self.outcome, self.end) {
                 // The keeper of a dead deputy is no child of ours: it is gone when its end of the socket is.
                 (_, Some(End::Signaled(_))) if self.is_deputy && !self.is_hung_up => {}
@@ -100,6 +99,7 @@ impl Front {
                 (None, Some(end)) => return self.end_without_outcome(end),
                 (_, None) => {}
             }
+            self.wait();
         }
     }
 
@@ -127,6 +127,9 @@ impl Front {
     pub(super) fn take_early_signals(&mut self) {
         if self.take_signals(Source::EarlyTerminal) {
             self.look_after_child();
+        }
+        if self.end.is_some() {
+            self.take_frames();
         }
     }
 
@@ -189,7 +192,7 @@ impl Front {
         // The outcome is the last.
         while let Some(frame) = (self.outcome.is_none()).then(|| self.socket.receive()).flatten() {
             stop = match frame {
-                ToFront::Begun => {
+                ToFront::Begun | ToFront::Started => {
                     self.has_begun = true;
                     stop
                 }
@@ -198,6 +201,14 @@ impl Front {
                     Some(sig)
                 }
                 ToFront::Continued => None,
+                // A signal came before this could be heard; no other backend is tried then.
+                ToFront::Refused(bytes) => {
+                    let why = Refused::from_bytes(bytes).map(Refused::explain).unwrap_or_default();
+                    self.voice.error(format_args!("{}: {why}", self.boundary.name()));
+                    self.voice.finish();
+                    self.outcome = Some(Exit::Code(UNAVAILABLE));
+                    None
+                }
                 ToFront::Outcome { exit, killed } => {
                     self.outcome = Some(exit);
                     self.killed = killed;

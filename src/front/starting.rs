@@ -1,5 +1,7 @@
 //! The start of a run: the first backend of the list that works, and the keeper in it, or the deputy that forks one.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use anyhow::anyhow;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
@@ -7,13 +9,13 @@ use rustix::process::Pid;
 use super::relaying::Front;
 use super::terminal::Terminal;
 use super::{Failed, deputy};
-use crate::boundary::{self, Boundary, Net, NoScope, Refusal};
+use crate::boundary::{self, Boundary, Net, NoScope, Refusal, Refused};
 use crate::keeper::{self, Setup, Ties};
 use crate::plan::Backend;
 use crate::report::{BackendReport, RefusedBackend};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Fork};
-use crate::wire::{FrontEnd, ToKeeper, is_hung_up};
+use crate::wire::{FrontEnd, ToFront, ToKeeper, is_hung_up};
 
 /// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
 /// having started anything, and the next backend gets a new one.
@@ -51,9 +53,14 @@ pub(super) fn start(
             }
         };
         let ours = if needs_deputy { 2 } else { 1 };
-        let why = match settle(net, child, ours, ending_signals(&setup), &socket) {
+        let why = match settle(net, child, ours, &setup, &socket) {
             Ok(boundary) => return Ok(Front::new(child, needs_deputy, socket, terminal, setup, boundary)),
-            Err(why) => why,
+            Err(Unsettled::Declined(why)) => {
+                sys::reap_at_its_end(child);
+                refuse(&mut setup, &mut refusals, Refusal { backend, why });
+                continue;
+            }
+            Err(Unsettled::NoScope(why)) => why,
         };
         let was_killed = sys::has_ended(child);
         sys::signal_child(child, Sig::KILL);
@@ -86,14 +93,43 @@ fn ending_signals(setup: &Setup) -> SigSet {
     Sig::all().filter(|&sig| personality.begins_stop(sig)).collect::<SigSet>().without(setup.inherited.ignored)
 }
 
+/// Why the child has no boundary.
+enum Unsettled {
+    /// Its keeper could not make one, and has ended.
+    Declined(String),
+    /// There is none around it.
+    NoScope(NoScope),
+}
+
 /// Makes what is to be made around the child, and tells it.
-fn settle(net: Net, child: Pid, ours: u64, ends: SigSet, socket: &FrontEnd) -> Result<Box<dyn Boundary>, NoScope> {
+fn settle(net: Net, child: Pid, ours: u64, setup: &Setup, socket: &FrontEnd) -> Result<Box<dyn Boundary>, Unsettled> {
     match net {
         Net::Ready(boundary) => Ok(boundary),
         Net::Scope(offer) => {
-            let boundary = offer.around(child, ours, ends)?;
+            let boundary = offer.around(child, ours, ending_signals(setup)).map_err(Unsettled::NoScope)?;
             socket.send(ToKeeper::Admitted);
             Ok(boundary)
+        }
+        Net::Promised(boundary) => match hear_refusal(socket, setup.ties.signals.as_fd()) {
+            Some(refused) => Err(Unsettled::Declined(refused.explain())),
+            None => Ok(boundary),
+        },
+    }
+}
+
+/// Blocks until the keeper has said whether the command runs in its boundary. A signal may end the run before that, and
+/// a keeper its own: the wait is over then, and what it says later is no reason to try another backend.
+fn hear_refusal(socket: &FrontEnd, signals: BorrowedFd<'_>) -> Option<Refused> {
+    loop {
+        let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
+        let _ = poll(&mut fds, None);
+        match socket.peek() {
+            Some(ToFront::Refused(bytes)) => {
+                socket.receive();
+                return Refused::from_bytes(bytes);
+            }
+            None if fds[1].revents().is_empty() && !is_hung_up(fds[0].revents()) => {}
+            _ => return None,
         }
     }
 }
@@ -101,7 +137,7 @@ fn settle(net: Net, child: Pid, ours: u64, ends: SigSet, socket: &FrontEnd) -> R
 /// The child; gives the status to end with.
 fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
     let boundary = match net {
-        Net::Ready(boundary) => Ok(boundary),
+        Net::Ready(boundary) | Net::Promised(boundary) => Ok(boundary),
         Net::Scope(_) if !is_admitted(&setup.ties) => return deputy::EMPTIED,
         Net::Scope(offer) => offer.inside(),
     };

@@ -5,6 +5,7 @@ use std::io;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::boundary::Refused;
 use crate::outcome::{Exit, FAILED, Outcome, exit_for};
 use crate::report::Usage;
 use crate::supervisor::Event;
@@ -22,8 +23,29 @@ impl Keeper<'_> {
         self.handle(Event::Broken);
     }
 
+    /// The command has no boundary to be born in; it is the front's to choose another.
+    pub(super) fn was_refused(&mut self, refused: Refused) {
+        self.refused = Some(refused);
+        self.handle(Event::Broken);
+    }
+
     /// Says and writes what happened; gives the status of this process.
     pub(super) fn end(mut self) -> u8 {
+        let last = match self.refused {
+            Some(refused) => ToFront::Refused(refused.to_bytes()),
+            None => ToFront::Outcome { exit: self.conclude(), killed: self.has_killed },
+        };
+        self.voice.finish();
+        // It continues a front that is stopped, too. One that somebody else stopped may have left no room for it.
+        while self.ties.socket.send(last) == Err(Errno::AGAIN) {
+            let room = PollFd::new(&self.ties.socket, PollFlags::OUT);
+            let _ = poll(&mut [room, PollFd::new(&self.ties.front, PollFlags::IN)], None);
+        }
+        std::mem::forget(self);
+        TOLD
+    }
+
+    fn conclude(&mut self) -> Exit {
         let hits = self.boundary.hits();
         let outcome = Outcome { limit_hit: hits.memory > 0 || hits.pids > 0, ..*self.supervisor.outcome() };
         let mut exit = exit_for(&outcome, &self.plan.policy.exit);
@@ -41,13 +63,6 @@ impl Keeper<'_> {
                 }
             }
         }
-        self.voice.finish();
-        // It continues a front that is stopped, too. One that somebody else stopped may have left no room for it.
-        while self.ties.socket.send(ToFront::Outcome { exit, killed: self.has_killed }) == Err(Errno::AGAIN) {
-            let room = PollFd::new(&self.ties.socket, PollFlags::OUT);
-            let _ = poll(&mut [room, PollFd::new(&self.ties.front, PollFlags::IN)], None);
-        }
-        std::mem::forget(self);
-        TOLD
+        exit
     }
 }

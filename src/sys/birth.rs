@@ -131,7 +131,7 @@ fn clone(cgroup: Option<BorrowedFd<'_>>, sharing: u64, stack: *mut u8, start: St
         }
     };
     let number = i32::try_from(result).expect("pids and errnos fit an int");
-    let pid = Pid::from_raw(number).filter(|_| number > 0).ok_or(-number)?;
+    let pid = if number > 0 { Pid::from_raw(number) } else { None }.ok_or(-number)?;
     // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }

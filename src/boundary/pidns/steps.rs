@@ -6,14 +6,39 @@ use std::io;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{getegid, geteuid};
+use rustix::thread::{CapabilitySet, capabilities};
 
-use super::probe::Rights;
 use crate::sys::{self, Namespace};
 use crate::voice::cause;
 
+/// What gives the right to make namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// The caller's own, capabilities(7).
+    Own,
+    /// Those over a user namespace made for it.
+    OfUserNamespace,
+}
+
+/// Those that this process has.
+///
+/// # Errors
+/// Why it has none and what would help, as a sentence.
+pub(super) fn rights() -> Result<Rights, String> {
+    let is_able = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    match is_able {
+        true => Ok(Rights::Own),
+        // A user namespace would take from root what it is root for: other owners, other users.
+        false if geteuid().is_root() => {
+            Err("root needs the capability CAP_SYS_ADMIN for it (docker run --cap-add SYS_ADMIN)".into())
+        }
+        false => Ok(Rights::OfUserNamespace),
+    }
+}
+
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// Making the user namespace and mapping this user in it, user_namespaces(7).
     User,
     /// Making the PID namespace.
@@ -28,27 +53,30 @@ pub(super) enum Step {
 
 /// A step that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failed {
-    pub(super) step: Step,
-    pub(super) errno: Errno,
+pub struct Refused {
+    /// Which.
+    pub step: Step,
+    /// How.
+    pub errno: Errno,
 }
 
 impl Step {
-    pub(super) const ALL: [Step; 5] = [Step::User, Step::Pid, Step::Fork, Step::Mounts, Step::Proc];
+    /// All of them.
+    pub const ALL: [Step; 5] = [Step::User, Step::Pid, Step::Fork, Step::Mounts, Step::Proc];
 
     /// Takes it; the errno of a refusal.
-    pub(super) fn failed(self) -> impl Fn(io::Error) -> Failed {
-        move |error| Failed { step: self, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
+    pub(super) fn refused(self) -> impl Fn(io::Error) -> Refused {
+        move |error| Refused { step: self, errno: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
     }
 }
 
 /// Makes the namespaces of this process's future children. The process itself stays where it is, but for the user
 /// namespace, where it has no more rights over what is outside than it had.
-pub(super) fn enter(rights: Rights) -> Result<(), Failed> {
+pub(super) fn enter(rights: Rights) -> Result<(), Refused> {
     if rights == Rights::OfUserNamespace {
-        enter_user_namespace().map_err(Step::User.failed())?;
+        enter_user_namespace().map_err(Step::User.refused())?;
     }
-    sys::unshare(Namespace::Pid).map_err(Step::Pid.failed())
+    sys::unshare(Namespace::Pid).map_err(Step::Pid.refused())
 }
 
 /// The user stays who it is: mapping it to root would give every program that asks for its user another answer.
@@ -66,21 +94,35 @@ fn enter_user_namespace() -> io::Result<()> {
 ///
 /// # Errors
 /// EPERM in a container that masks parts of /proc, EINVAL in a chroot that is no mount point.
-pub fn show_own_namespace() -> Result<(), Errno> {
-    take_mount_steps().map_err(|failed| failed.errno)
-}
-
-pub(super) fn take_mount_steps() -> Result<(), Failed> {
-    sys::unshare(Namespace::Mount).map_err(Step::Mounts.failed())?;
+pub fn show_own_namespace() -> Result<(), Refused> {
+    sys::unshare(Namespace::Mount).map_err(Step::Mounts.refused())?;
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change(c"/", propagation).map_err(|errno| Failed { step: Step::Mounts, errno })?;
+    mount_change(c"/", propagation).map_err(|errno| Refused { step: Step::Mounts, errno })?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount(c"proc", c"/proc", c"proc", flags, None).map_err(|errno| Failed { step: Step::Proc, errno })
+    mount(c"proc", c"/proc", c"proc", flags, None).map_err(|errno| Refused { step: Step::Proc, errno })
 }
 
-impl Failed {
-    /// Why it failed and what would help, as a sentence.
-    pub(super) fn explain(self, rights: Rights) -> String {
+impl Refused {
+    /// Why it failed and what would help, as a sentence. Of any process that has the rights of the one that tried.
+    pub fn explain(self) -> String {
+        rights().map_or_else(|why| why, |rights| self.explain_with(rights))
+    }
+
+    /// For a frame.
+    pub fn to_bytes(self) -> [u8; 3] {
+        let step = Step::ALL.iter().position(|step| *step == self.step).expect("all of them are there");
+        let [low, high, ..] = self.errno.raw_os_error().to_le_bytes();
+        [u8::try_from(step).expect("there are few"), low, high]
+    }
+
+    /// From a frame.
+    pub fn from_bytes([step, low, high]: [u8; 3]) -> Option<Refused> {
+        let step = *Step::ALL.get(usize::from(step))?;
+        let errno = Some(i32::from_le_bytes([low, high, 0, 0])).filter(|errno| (1..4096).contains(errno))?;
+        Some(Refused { step, errno: Errno::from_raw_os_error(errno) })
+    }
+
+    fn explain_with(self, rights: Rights) -> String {
         let is_forbidden = matches!(self.errno, Errno::PERM | Errno::ACCESS);
         let reason = cause(self.errno.raw_os_error());
         match (self.step, self.errno) {
@@ -134,8 +176,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_refusal_is_told_as_it_was() {
+        for step in Step::ALL {
+            let refused = Refused { step, errno: Errno::PERM };
+            assert_eq!(Refused::from_bytes(refused.to_bytes()), Some(refused));
+        }
+    }
+
+    #[test]
     fn a_refusal_names_what_would_help() {
-        let explain = |step, errno| Failed { step, errno }.explain(Rights::OfUserNamespace);
+        let explain = |step, errno| Refused { step, errno }.explain_with(Rights::OfUserNamespace);
         assert!(forbidden(None, Some(0)).contains("kernel.unprivileged_userns_clone=1"));
         assert!(forbidden(Some(1), None).contains("kernel.apparmor_restrict_unprivileged_userns=0"));
         assert!(forbidden(Some(0), Some(1)).contains("seccomp"));
