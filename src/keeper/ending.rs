@@ -51,7 +51,9 @@ impl Keeper<'_> {
         let mut exit = exit_for(&outcome, &self.plan.policy.exit);
         self.say_what_happened(&outcome);
         self.say_limits(hits);
-        self.report.usage = self.report.pid.map(|_| Usage::gather(&self.boundary.counters()));
+        if self.report.pid.is_some() && (self.target.is_some() || self.plan.has_stats) {
+            self.report.usage = Some(Usage::gather(&self.boundary.counters()));
+        }
         self.report.conclude(&outcome, exit, sys::now() - self.start);
         self.say_stats();
         if let Some(target) = self.target.take() {

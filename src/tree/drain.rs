@@ -1,8 +1,10 @@
 //! The end of a tree: SIGKILL until the kernel says that nothing is left.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Pid;
 
 use super::{AndThen, Tree, procfs};
 use crate::boundary::Occupancy;
@@ -27,6 +29,16 @@ const FIRST_LINGER: Duration = Duration::from_micros(50);
 
 /// How many are reaped at least before the children are read again.
 const REAP_AT_LEAST: usize = 64;
+
+/// The children that were killed, in the order in which they die: the kernel's list, which waitid(2) would search from its
+/// start for each that it reaps. Of a child that was reaped otherwise the kernel says that there is none.
+#[derive(Default)]
+struct Dying {
+    pids: VecDeque<Pid>,
+}
+
+/// So many of the next are asked for: two CPUs end them nearly in order.
+const NEXT: usize = 16;
 
 impl Tree<'_> {
     /// Kills the tree and blocks until it is empty or the limit has passed; `None` waits for ever. Every child that
@@ -66,17 +78,19 @@ impl Tree<'_> {
     ) -> bool {
         let mut pause = FIRST_PAUSE;
         let mut next_sweep = Duration::ZERO;
+        let mut dying = Dying::default();
         loop {
             let start = sys::now();
             let mut bound = REAP_AT_LEAST;
             if start >= next_sweep {
-                bound = bound.max(self.kill_children());
+                dying.pids = self.kill_children();
+                bound = bound.max(dying.pids.len());
                 // The boundary's own kill has reached nearly all: sweeping takes no more than a small share of the time.
                 if self.boundary.events().is_some() {
                     next_sweep = sys::now() + (sys::now() - start).max(FIRST_PAUSE) * 8;
                 }
             }
-            match reap_some(bound, on_reaped) {
+            match dying.reap_some(bound, on_reaped) {
                 Reaped::NoChildren => return true,
                 Reaped::Nothing if self.is_spared_alone() => return true,
                 Reaped::Nothing => {}
@@ -103,20 +117,20 @@ impl Tree<'_> {
         }
     }
 
-    /// Sends SIGKILL to each child of ours; gives how many there were. Nothing is reaped meanwhile, so no pid of a child
-    /// can have become somebody else's.
-    fn kill_children(&self) -> usize {
-        let mut count = 0;
+    /// Sends SIGKILL to each child of ours; gives who they were. Nothing is reaped meanwhile, so no pid of a child can have
+    /// become somebody else's.
+    fn kill_children(&self) -> VecDeque<Pid> {
+        let mut killed = VecDeque::new();
         if self.sees_ancestry() {
             // What can't be read now is tried again until no child is left.
             let _ = procfs::for_each_child(sys::own_pid(), &mut |pid| {
                 if !self.is_spared(pid) {
                     sys::signal_child(pid, Sig::KILL);
-                    count += 1;
+                    killed.push_back(pid);
                 }
             });
         }
-        count
+        killed
     }
 
     fn kill_listed(&self) {
@@ -142,15 +156,39 @@ impl Tree<'_> {
     }
 }
 
-/// Reaps at most this many children; gives the last news.
-fn reap_some(bound: usize, on_reaped: &mut dyn FnMut(Reaped)) -> Reaped {
-    let mut last = Reaped::Nothing;
-    for _ in 0..bound {
-        last = sys::reap();
-        if matches!(last, Reaped::Nothing | Reaped::NoChildren) {
-            break;
+impl Dying {
+    /// Reaps at most this many children; gives the last news.
+    fn reap_some(&mut self, bound: usize, on_reaped: &mut dyn FnMut(Reaped)) -> Reaped {
+        let mut last = Reaped::Nothing;
+        for count in 0..bound {
+            last = self.reap_next();
+            // If not even the first of the next has died, others may have, or the end of all is to be seen.
+            if last == Reaped::Nothing && (count == 0 || self.pids.is_empty()) {
+                last = sys::reap_ended();
+            }
+            if matches!(last, Reaped::Nothing | Reaped::NoChildren) {
+                break;
+            }
+            on_reaped(last);
         }
-        on_reaped(last);
+        last
     }
-    last
+
+    /// Reaps one of the next.
+    fn reap_next(&mut self) -> Reaped {
+        let mut at = 0;
+        while at < self.pids.len().min(NEXT) {
+            match sys::reap_only(self.pids[at]) {
+                reaped @ Reaped::Ended(..) => {
+                    self.pids.remove(at);
+                    return reaped;
+                }
+                Reaped::NoChildren => drop(self.pids.remove(at)),
+                Reaped::Nothing => at += 1,
+                // A moment before it was killed: it is asked again.
+                Reaped::Stopped(..) | Reaped::Continued(_) => {}
+            }
+        }
+        Reaped::Nothing
+    }
 }
