@@ -2,6 +2,8 @@
 //! invariants and takes every transition.
 
 mod gnu;
+mod invariants;
+mod transitions;
 mod walk;
 
 use super::*;
