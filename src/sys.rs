@@ -3,12 +3,16 @@
 
 #![expect(unsafe_code, reason = "the one module that talks to the kernel without a safe wrapper")]
 
+#[cfg(any(test, fuzzing))]
+mod c_numbers;
 mod inherited;
 mod locale;
 mod namespace;
 mod process;
 mod signal;
 
+#[cfg(any(test, fuzzing))]
+pub use c_numbers::strtod;
 pub use inherited::{Inherited, fill_standard_streams, inherited, words};
 pub use locale::radix;
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
