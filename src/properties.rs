@@ -241,7 +241,7 @@ fn sum_of_parts(text: &str) -> Duration {
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let letters = rest[digits..].bytes().take_while(u8::is_ascii_lowercase).count();
-        let count: u64 = rest[..digits].parse().expect("a number in front of each unit");
+        let count = number_of(&rest[..digits]).expect("a number in front of each unit");
         let nanos: u64 = match &rest[digits..digits + letters] {
             "ns" | "nsec" | "nanos" => 1,
             "us" | "usec" | "micros" => 1000,
@@ -253,7 +253,7 @@ fn sum_of_parts(text: &str) -> Duration {
             // Weeks and longer are humantime's alone to know.
             _ => return duration::parse(text).expect("it was read before"),
         };
-        let part = u128::from(count) * u128::from(nanos);
+        let part = count.saturating_mul(u128::from(nanos));
         let seconds = u64::try_from(part / 1_000_000_000).unwrap_or(u64::MAX);
         sum = sum
             .saturating_add(Duration::new(seconds, u32::try_from(part % 1_000_000_000).expect("less than a second")));
@@ -343,7 +343,7 @@ fn sizes(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let read = limits::parse_size(&text);
     let expected = match text.strip_suffix('%') {
-        Some(share) => digits(share)
+        Some(share) => number_of(share)
             .and_then(|share| u32::try_from(share).ok())
             .filter(|share| (1..=100).contains(share))
             .map(Size::Percent),
@@ -356,14 +356,14 @@ fn sizes(bytes: &[u8]) {
     {
         assert_eq!(limits::parse_size(&limits::in_units(bytes)), Ok(Size::Bytes(bytes)));
     }
-    let number = digits(&text).and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0);
+    let number = number_of(&text).and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0);
     assert_eq!(limits::parse_pids(&text).ok(), number, "{text:?}");
-    let share = digits(text.strip_suffix('%').unwrap_or(&text)).and_then(|share| u32::try_from(share).ok());
+    let share = number_of(text.strip_suffix('%').unwrap_or(&text)).and_then(|share| u32::try_from(share).ok());
     assert_eq!(limits::parse_cpu(&text).ok(), share.filter(|share| *share > 0), "{text:?}");
 }
 
 /// A number of nothing but digits, as large as matters.
-fn digits(text: &str) -> Option<u128> {
+fn number_of(text: &str) -> Option<u128> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let value =
         || text.bytes().fold(0_u128, |sum, digit| sum.saturating_mul(10).saturating_add(u128::from(digit - b'0')));
@@ -386,13 +386,13 @@ fn exact_bytes(text: &str) -> Option<u64> {
     // 1/2^60 of an exbibyte is a byte: eighteen digits are as exact as it gets.
     let part = match fraction {
         Some(fraction) => {
-            digits(fraction)?;
+            number_of(fraction)?;
             let kept = &fraction[..fraction.len().min(18)];
-            unit * digits(kept)? / 10_u128.pow(u32::try_from(kept.len()).ok()?)
+            unit * number_of(kept)? / 10_u128.pow(u32::try_from(kept.len()).ok()?)
         }
         None => 0,
     };
-    u64::try_from(digits(whole)?.checked_mul(unit)?.checked_add(part)?).ok().filter(|bytes| *bytes > 0)
+    u64::try_from(number_of(whole)?.checked_mul(unit)?.checked_add(part)?).ok().filter(|bytes| *bytes > 0)
 }
 
 /// A frame that means something is the only one that means it.
