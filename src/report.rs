@@ -245,16 +245,21 @@ impl Report {
         };
     }
 
-    /// The JSON text, one line. It may go to a terminal, and JSON itself asks for the escape of few control characters.
+    /// The JSON text.
     pub fn to_json(&self) -> String {
-        let json = serde_json::to_string(self).expect("no map with odd keys is in it");
-        let mut line = String::with_capacity(json.len() + 1);
-        for c in json.chars() {
-            // All of them have four digits, and stand in a string: nothing else of JSON is like that.
-            if is_harmless(c) { line.push(c) } else { line += &format!("\\u{:04x}", u32::from(c)) }
-        }
-        line + "\n"
+        to_json(self)
     }
+}
+
+/// One line of JSON. It may go to a terminal, and JSON itself asks for the escape of few control characters.
+pub fn to_json(value: &impl Serialize) -> String {
+    let json = serde_json::to_string(value).expect("no map with odd keys is in it");
+    let mut line = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        // All of them have four digits, and stand in a string: nothing else of JSON is like that.
+        if is_harmless(c) { line.push(c) } else { line += &format!("\\u{:04x}", u32::from(c)) }
+    }
+    line + "\n"
 }
 
 fn outcome_word(outcome: &Outcome) -> &'static str {
