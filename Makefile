@@ -18,7 +18,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos gnu-check model fuzz demo bench bench-check bench-picture install uninstall man completions docs \
+.PHONY: build static test chaos gnu-check model fuzz deps msrv miri sanitize demo bench bench-check bench-picture install uninstall man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -50,6 +50,18 @@ model: ## two hundred thousand random runs of the state machine: invariants, tra
 
 fuzz: ## libFuzzer over what is read from outside; TREEKILL_FUZZ_SECONDS each (nightly)
 	tests/fuzz/run
+
+deps: ## licences, duplicates and advisories of all that is built in
+	tests/deps
+
+msrv: ## build and unit tests with the oldest Rust that Cargo.toml names
+	tests/msrv
+
+miri: ## the modules without system calls under Miri (nightly)
+	tests/miri
+
+sanitize: ## unit and integration tests with the address sanitizer (nightly)
+	tests/sanitize
 
 demo: build ## a daemon that timeout(1) leaves alive and treekill-run does not
 	tests/demo.sh '$(BIN)'
