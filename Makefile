@@ -18,7 +18,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos gnu-check demo bench bench-check bench-picture install uninstall man completions docs \
+.PHONY: build static test chaos gnu-check model fuzz deps msrv miri sanitize demo bench bench-check bench-picture install uninstall man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -43,6 +43,25 @@ gnu-check: ## ten thousand command lines through us and the machine's GNU timeou
 	$(CARGO) build --release --example fixture
 	TREEKILL_GNU_LINES=$${TREEKILL_GNU_LINES:-10000} \
 		$(CARGO) test --release --test gnu -- --nocapture
+
+model: ## two hundred thousand random runs of the state machine: invariants, transitions
+	TREEKILL_MODEL_SEQUENCES=$${TREEKILL_MODEL_SEQUENCES:-200000} tests/figures \
+		$(CARGO) test --lib supervisor::tests::walk -- --nocapture
+
+fuzz: ## libFuzzer over what is read from outside; TREEKILL_FUZZ_SECONDS each (nightly)
+	tests/fuzz/run
+
+deps: ## licences, duplicates and advisories of all that is built in
+	tests/deps
+
+msrv: ## build and unit tests with the oldest Rust that Cargo.toml names
+	tests/msrv
+
+miri: ## the modules without system calls under Miri (nightly)
+	tests/miri
+
+sanitize: ## unit and integration tests with the address sanitizer (nightly)
+	tests/sanitize
 
 demo: build ## a daemon that timeout(1) leaves alive and treekill-run does not
 	tests/demo.sh '$(BIN)'

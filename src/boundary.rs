@@ -12,6 +12,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::process::Pid;
 
 use cgroup::Leaf;
+#[cfg(any(test, fuzzing))]
+pub(crate) use cgroup::properties;
 pub use cgroup::{Counters, Hits, Ownerless, acknowledge};
 use pidns::Pidns;
 pub use pidns::{Namespace, Refused, show_own_namespace};

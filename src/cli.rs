@@ -2,7 +2,7 @@
 //! Plain types come out; nothing here looks at the host.
 
 mod gnu;
-mod quick;
+pub(crate) mod quick;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;

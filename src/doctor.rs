@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use crate::outcome::UNAVAILABLE;
 use crate::plan::Backend;
-use crate::voice::in_words;
+use crate::report;
+use crate::voice::{in_words, printable};
 
 /// What was found, schema 1. Field names are the JSON's.
 #[derive(Debug, Serialize)]
@@ -232,7 +233,7 @@ impl Diagnosis {
 
     /// The JSON text, one line.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("no map with odd keys is in it") + "\n"
+        report::to_json(self)
     }
 }
 
@@ -255,9 +256,11 @@ impl fmt::Display for Diagnosis {
 fn write_findings(f: &mut fmt::Formatter<'_>, title: &str, findings: &[Finding]) -> fmt::Result {
     writeln!(f, "\n{title}")?;
     for Finding { name, works, detail, help } in findings {
+        // They name cgroups, which others have named.
+        let detail = printable(detail);
         writeln!(f, "  {name:<10} {:<6} {detail}", if *works { "works" } else { "no" })?;
         if let Some(help) = help {
-            writeln!(f, "  {:<10} {:<6} -> {help}", "", "")?;
+            writeln!(f, "  {:<10} {:<6} -> {}", "", "", printable(help))?;
         }
     }
     Ok(())

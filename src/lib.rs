@@ -11,6 +11,8 @@ pub mod keeper;
 pub mod limits;
 pub mod outcome;
 pub mod plan;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 pub mod report;
 pub mod signals;
 pub mod spawn;

@@ -20,6 +20,7 @@ use crate::limits::Limits;
 use crate::outcome::{Cause, End, Exit, Failure, Outcome};
 use crate::signals::Sig;
 use crate::tree::Picture;
+use crate::voice::is_harmless;
 
 /// The JSON Schema of the report.
 pub const SCHEMA: &str = include_str!("report/schema.json");
@@ -244,10 +245,21 @@ impl Report {
         };
     }
 
-    /// The JSON text, one line.
+    /// The JSON text.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("no map with odd keys is in it") + "\n"
+        to_json(self)
     }
+}
+
+/// One line of JSON. It may go to a terminal, and JSON itself asks for the escape of few control characters.
+pub fn to_json(value: &impl Serialize) -> String {
+    let json = serde_json::to_string(value).expect("no map with odd keys is in it");
+    let mut line = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        // All of them have four digits, and stand in a string: nothing else of JSON is like that.
+        if is_harmless(c) { line.push(c) } else { line += &format!("\\u{:04x}", u32::from(c)) }
+    }
+    line + "\n"
 }
 
 fn outcome_word(outcome: &Outcome) -> &'static str {
@@ -317,6 +329,15 @@ mod tests {
         assert_eq!(report.steps.len(), MOST_STEPS);
         // One of them, the first, was counted with those before.
         assert_eq!(report.steps_left_out, 5000 - 1 - (MOST_STEPS as u64 - 1));
+    }
+
+    #[test]
+    fn json_harms_no_terminal_and_gives_every_name_back() {
+        let name = "\x1b[31m\u{7f}\u{9b}2J\u{202e}é\n";
+        let json = Report::new(vec![name.into()], Limits::default()).to_json();
+        assert!(json.contains(r"\u001b[31m\u007f\u009b2J\u202eé\n"), "{json}");
+        let value: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+        assert_eq!(value["command"][0], name);
     }
 
     #[test]

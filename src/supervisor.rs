@@ -128,7 +128,6 @@ pub struct Supervisor {
     end_of_leftovers: Option<Option<(Sig, Source)>>,
     stages: Stages,
     outcome: Outcome,
-    was_alive_at_kill: bool,
     /// The command is stopped, by whatever.
     is_stopped: bool,
     /// The whole tree is, by us: it has a session of its own, and the terminal stopped the front.
@@ -158,7 +157,6 @@ impl Supervisor {
             stages: policy.stages.clone(),
             policy,
             outcome,
-            was_alive_at_kill: false,
             is_stopped: false,
             is_suspended: false,
             requested_at: None,
@@ -270,7 +268,7 @@ impl Supervisor {
             }
             Event::CommandEnded(end) => {
                 self.outcome.end = Some(end);
-                self.extend_deadline(now, paused_at);
+                self.give_time_back(now, paused_at);
                 let grace = after(now, Some(self.policy.leftover_grace));
                 let until = match self.policy.leftovers {
                     Leftovers::Kill | Leftovers::Leave => grace,
@@ -379,7 +377,7 @@ impl Supervisor {
         match event {
             Event::CommandEnded(end) => {
                 self.outcome.end = Some(end);
-                self.outcome.needed_kill = self.was_alive_at_kill && end == End::Signaled(Sig::KILL);
+                self.outcome.needed_kill = end == End::Signaled(Sig::KILL);
                 vec![]
             }
             Event::NotStarted(failure) => {

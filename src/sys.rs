@@ -4,6 +4,8 @@
 #![expect(unsafe_code, reason = "the one module that talks to the kernel without a safe wrapper")]
 
 mod birth;
+#[cfg(any(test, fuzzing))]
+mod c_numbers;
 mod inherited;
 mod locale;
 mod namespace;
@@ -11,6 +13,8 @@ mod process;
 mod signal;
 
 pub use birth::{Handed, close_standard_stream, exec, spawn};
+#[cfg(any(test, fuzzing))]
+pub use c_numbers::strtod;
 pub use inherited::{Inherited, fill_standard_streams, inherited, words};
 pub use locale::radix;
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};

@@ -9,6 +9,8 @@ mod calls;
 mod drain;
 mod picture;
 pub mod procfs;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -175,12 +175,13 @@ fn write_without_waiting(fd: BorrowedFd<'_>, piece: &[u8]) -> Result<usize, Errn
 /// A text that can harm no terminal and stays one line: control characters are written as escapes, and so are those that
 /// end lines or turn the direction of writing around.
 pub fn printable(text: &str) -> String {
-    let is_harmless = |c: char| {
-        let turns =
-            matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        !turns && !c.is_control()
-    };
     text.chars().flat_map(|c| if is_harmless(c) { vec![c] } else { c.escape_default().collect() }).collect()
+}
+
+/// Whether a terminal shows this character and does nothing else.
+pub fn is_harmless(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !turns && !c.is_control()
 }
 
 /// The cause of an error as users know it: "No such file or directory".

@@ -7,6 +7,8 @@ mod counters;
 mod limited;
 pub(super) mod locate;
 mod ownerless;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
@@ -327,7 +329,7 @@ fn members(directory: &OwnedFd) -> io::Result<Vec<Pid>> {
 /// Reads the members of a cgroup and of all below it.
 fn gather(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> io::Result<()> {
     match read(directory, c"cgroup.procs") {
-        Ok(text) => pids.extend(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?))),
+        Ok(text) => pids.extend(pids_in(&text)),
         // A threaded cgroup: its processes are listed by the domain above it.
         Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {}
         Err(error) if is_gone(&error) => return Ok(()),
@@ -396,15 +398,26 @@ fn read_whole(file: OwnedFd) -> io::Result<String> {
         bytes.extend_from_slice(&piece[..length]);
         // What one call of the kernel writes comes in one read; a list of many lines fills the piece.
         if length < piece.len() / 2 {
-            return String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into());
+            // But for the names of cgroups, which are any bytes, it is ASCII.
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
         }
     }
+}
+
+/// The members that cgroup.procs lists; those of an outer PID namespace are 0 there, cgroups(7).
+fn pids_in(text: &str) -> Vec<Pid> {
+    let pid = |line: &str| line.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
+    text.lines().filter_map(pid).collect()
+}
+
+fn event_in(text: &str, key: &str) -> Option<bool> {
+    text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim() == "1")
 }
 
 /// A key of cgroup.events; `None` if the cgroup is gone.
 fn read_event(directory: &OwnedFd, key: &str) -> io::Result<Option<bool>> {
     match read(directory, c"cgroup.events") {
-        Ok(text) => Ok(text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim() == "1")),
+        Ok(text) => Ok(event_in(&text, key)),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }

@@ -12,7 +12,7 @@ use crate::plan::Backend;
 use crate::signals::{self, Sig};
 
 /// Reads the words behind the program's name; `None` leaves them to clap.
-pub(super) fn parse(words: &[OsString]) -> Option<Options> {
+pub(crate) fn parse(words: &[OsString]) -> Option<Options> {
     let mut options = defaults();
     let mut rest = words;
     while let Some((first, behind)) = rest.split_first() {

@@ -71,10 +71,7 @@ impl Supervisor {
     }
 
     pub(super) fn resume_clock(&mut self, now: Duration, paused_at: Option<Duration>) {
-        self.extend_deadline(now, paused_at);
-        if let (Some(_), Some(idleness)) = (paused_at, &mut self.idleness) {
-            idleness.restart(now);
-        }
+        self.give_time_back(now, paused_at);
         self.state = State::Running { paused_at: None };
     }
 
@@ -87,10 +84,12 @@ impl Supervisor {
         vec![Action::Resume]
     }
 
-    /// What job control took is given back to the clock.
-    pub(super) fn extend_deadline(&mut self, now: Duration, paused_at: Option<Duration>) {
-        if let (Some(since), Some(deadline)) = (paused_at, self.deadline) {
-            self.deadline = after(deadline, Some(now.saturating_sub(since)));
+    /// What job control took is given back to the clock, and a tree that stood still was not idle.
+    pub(super) fn give_time_back(&mut self, now: Duration, paused_at: Option<Duration>) {
+        let Some(since) = paused_at else { return };
+        self.deadline = self.deadline.and_then(|deadline| after(deadline, Some(now.saturating_sub(since))));
+        if let Some(idleness) = &mut self.idleness {
+            idleness.restart(now);
         }
     }
 }

@@ -114,7 +114,6 @@ impl Supervisor {
 
     pub(super) fn kill(&mut self) -> Vec<Action> {
         self.state = State::Killing;
-        self.was_alive_at_kill = self.outcome.end.is_none();
         vec![Action::Kill]
     }
 

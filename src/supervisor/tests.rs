@@ -1,6 +1,9 @@
-//! A test a cell of the state machine; GNU's rules and a random walk have rooms of their own.
+//! A test a cell of the state machine; GNU's rules have a room of their own, and so has a random walk that keeps the
+//! invariants and takes every transition.
 
 mod gnu;
+mod invariants;
+mod transitions;
 mod walk;
 
 use super::*;
@@ -370,6 +373,16 @@ fn while_job_control_stops_the_command_it_is_not_idle() {
     assert_eq!(run.at(500, Event::CommandStopped(Sig::TSTP)), [Action::TellStopped(Sig::TSTP)]);
     assert_eq!(run.deadline(), None);
     assert_eq!(run.at(60_000, Event::CommandContinued), []);
+    assert_eq!(run.deadline(), Some(61_000));
+    assert_eq!(run.at(61_000, Event::Tick), [Action::Look]);
+    assert_eq!(run.at(61_000, Event::Idle), []);
+}
+
+#[test]
+fn what_outlives_a_command_killed_while_it_was_stopped_has_not_been_idle() {
+    let mut run = Run::new(Policy { leftovers: Leftovers::Wait, ..idle_policy() });
+    let _ = run.at(500, Event::CommandStopped(Sig::TSTP));
+    let _ = run.at(60_000, KILLED);
     assert_eq!(run.deadline(), Some(61_000));
     assert_eq!(run.at(61_000, Event::Tick), [Action::Look]);
     assert_eq!(run.at(61_000, Event::Idle), []);

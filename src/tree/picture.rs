@@ -1,7 +1,7 @@
 //! A picture of the tree: what each process was doing at one moment. The keeper takes it between the listing of a stop and
 //! the first signal, so it ends at a deadline, reads nothing that could make it wait, and changes nothing.
 
-mod sockets;
+pub(super) mod sockets;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;

@@ -82,7 +82,7 @@ pub(super) fn parse_stat(line: &[u8]) -> Option<Stat> {
     Some(Stat {
         comm,
         state: field(3)?.chars().next()?,
-        parent: Pid::from_raw(field(4)?.parse().ok()?),
+        parent: pid_of(field(4)?.parse::<i32>().ok()?),
         group: field(5)?.parse().ok()?,
         child_faults: number(11)?.saturating_add(number(13)?),
         threads: field(20)?.parse().ok()?,
@@ -90,6 +90,11 @@ pub(super) fn parse_stat(line: &[u8]) -> Option<Stat> {
         start: field(22)?.parse().ok()?,
         resident: field(24).and_then(|pages| pages.parse().ok()).unwrap_or_default(),
     })
+}
+
+/// 0 is who is outside of our PID namespace, and what no process can have is nobody.
+fn pid_of(number: impl TryInto<i32>) -> Option<Pid> {
+    number.try_into().ok().filter(|number| *number > 0).and_then(Pid::from_raw)
 }
 
 /// The states of proc_pid_stat(5) in words.
@@ -129,8 +134,12 @@ pub(super) fn split_arguments(bytes: &[u8]) -> Vec<String> {
 /// ours to read.
 pub fn io(pid: Pid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/io", pid.as_raw_pid())).ok()?;
+    Some(io_in(&text))
+}
+
+pub(super) fn io_in(text: &str) -> u64 {
     let counters = text.lines().filter_map(|line| line.split_once(": ")?.1.parse::<u64>().ok());
-    Some(counters.fold(0, u64::wrapping_add))
+    counters.fold(0, u64::wrapping_add)
 }
 
 /// How many threads are asked what they wait for: a look at thousands would take as long as it is to save.
@@ -156,17 +165,26 @@ pub(super) fn may_hold_its_memory(pid: Pid, stat: &Stat) -> bool {
     })
 }
 
+/// Reads a file that names what others have named: a process, a cgroup, a mount point. Those are any bytes.
+fn read_text(path: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
 /// The v2 cgroup of a process.
 pub fn cgroup(pid: Pid) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_pid())).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+    let text = read_text(&format!("/proc/{}/cgroup", pid.as_raw_pid())).ok()?;
+    text.split('\n').find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
 /// The process that traces this one, which can hold up even SIGKILL's effect.
 pub fn tracer(pid: Pid) -> Option<Pid> {
-    let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-    Pid::from_raw(value.trim().parse().ok()?)
+    let text = read_text(&format!("/proc/{}/status", pid.as_raw_pid())).ok()?;
+    tracer_in(&text)
+}
+
+pub(super) fn tracer_in(status: &str) -> Option<Pid> {
+    let value = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    pid_of(value.trim().parse::<i32>().ok()?)
 }
 
 /// Calls `visit` with each child of a process as it is read, so that it can be acted on before more is read: a fork
@@ -196,7 +214,7 @@ pub fn for_each_child(pid: Pid, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
 fn for_each_child_by_walk(parent: Pid, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let pid = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        let pid = name.to_str().and_then(|name| name.parse::<i32>().ok()).and_then(pid_of);
         if let Some(pid) = pid.filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == Some(parent))) {
             visit(pid);
         }
@@ -205,9 +223,9 @@ fn for_each_child_by_walk(parent: Pid, visit: &mut dyn FnMut(Pid)) -> io::Result
 }
 
 /// Visits the blank-separated pids of a file piece by piece.
-fn read_numbers(mut file: impl Read, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
+pub(super) fn read_numbers(mut file: impl Read, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
     let mut piece = [0; 4096];
-    let mut number = 0_i32;
+    let mut number = 0_u64;
     loop {
         let length = match file.read(&mut piece) {
             Ok(0) => break,
@@ -218,13 +236,13 @@ fn read_numbers(mut file: impl Read, visit: &mut dyn FnMut(Pid)) -> io::Result<(
         };
         for byte in &piece[..length] {
             if byte.is_ascii_digit() {
-                number = number.wrapping_mul(10).wrapping_add(i32::from(byte - b'0'));
-            } else if let Some(pid) = Pid::from_raw(std::mem::take(&mut number)) {
+                number = number.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
+            } else if let Some(pid) = pid_of(std::mem::take(&mut number)) {
                 visit(pid);
             }
         }
     }
-    if let Some(pid) = Pid::from_raw(number) {
+    if let Some(pid) = pid_of(number) {
         visit(pid);
     }
     Ok(())
@@ -252,7 +270,7 @@ pub fn check_namespace() -> Result<(), String> {
 /// What is wrong with it and what would help, as a sentence.
 pub fn check_trustworthy() -> Result<(), String> {
     check_namespace()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo")
+    let mounts = read_text("/proc/self/mountinfo")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
     if hides_processes(&mounts) && !geteuid().is_root() {
         return Err("/proc hides other users' processes (hidepid); mount it without".into());
@@ -261,7 +279,7 @@ pub fn check_trustworthy() -> Result<(), String> {
 }
 
 /// Whether the mount on /proc has hidepid, proc(5); the last one listed is the one that is seen.
-fn hides_processes(mountinfo: &str) -> bool {
+pub(super) fn hides_processes(mountinfo: &str) -> bool {
     let on_proc = mountinfo.lines().rfind(|line| line.split(' ').nth(4) == Some("/proc"));
     let options = on_proc.and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
     let value = options.split(',').find_map(|option| option.strip_prefix("hidepid="));
@@ -271,7 +289,6 @@ fn hides_processes(mountinfo: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn a_name_may_hold_anything() {
@@ -279,6 +296,15 @@ mod tests {
         let stat = parse_stat(line).expect("a status line");
         assert_eq!(stat.comm, "a) b\n(c) S");
         assert_eq!((stat.state, stat.parent, stat.group, stat.threads, stat.start), ('R', Pid::from_raw(7), 6, 3, 99));
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nothing_else_of_a_process() {
+        rustix::thread::set_name(c"(\xff\n)").expect("any bytes do");
+        let status = read_text("/proc/thread-self/status").expect("readable");
+        assert!(status.contains("TracerPid:\t") && !status.contains("\n)"), "{status}");
+        let stat = parse_stat(&fs::read("/proc/thread-self/stat").expect("readable")).expect("a status line");
+        assert_eq!(stat.comm, "(\u{fffd}\n)");
     }
 
     #[test]
@@ -319,10 +345,12 @@ mod tests {
         assert!(!hides_processes("9 1 0:1 / /proc rw - proc proc rw,hidepid=0"));
     }
 
-    proptest! {
-        #[test]
-        fn no_status_line_panics(line in any::<Vec<u8>>()) {
-            let _ = parse_stat(&line);
-        }
+    #[test]
+    fn what_no_process_can_have_is_no_pid() {
+        assert_eq!(parse_stat(b"42 (x) R -1 6 5 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 9").and_then(|stat| stat.parent), None);
+        assert_eq!(tracer_in("TracerPid:\t-1\n"), None);
+        let mut seen = vec![];
+        read_numbers(&b"0 7 2147483648 -1"[..], &mut |pid| seen.push(pid.as_raw_pid())).expect("readable");
+        assert_eq!(seen, [7, 1]);
     }
 }

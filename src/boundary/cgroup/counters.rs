@@ -32,13 +32,13 @@ impl Counters {
     }
 }
 
-fn cpu(text: &str) -> Option<(u64, u64)> {
+pub(super) fn cpu(text: &str) -> Option<(u64, u64)> {
     let value = |key| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
     Some((value("user_usec ")?, value("system_usec ")?))
 }
 
 /// The sum of all devices: `8:0 rbytes=1 wbytes=2 rios=3 ...` each.
-fn io(text: &str) -> (u64, u64) {
+pub(super) fn io(text: &str) -> (u64, u64) {
     let sum = |key| {
         let values = text.split_ascii_whitespace().filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
         values.fold(0, u64::saturating_add)

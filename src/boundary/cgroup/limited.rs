@@ -107,6 +107,11 @@ fn elsewhere(controllers: &[Controller]) -> Option<String> {
     })
 }
 
+/// The number behind a key, which ends in its blank.
+pub(super) fn count_in(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().parse().ok())
+}
+
 /// The period of cpu.max in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
@@ -156,10 +161,7 @@ impl Limited {
 
     /// Reads the counters while the leaf is there.
     pub(super) fn look(&self, directory: &OwnedFd) {
-        let count = |name, key| -> Option<u64> {
-            let text = read(directory, name).ok()?;
-            text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().parse().ok())
-        };
+        let count = |name, key| count_in(&read(directory, name).ok()?, key);
         let before = self.hits.get();
         // A leaf that the kernel took limits for keeps its counters; one that is gone says nothing new.
         let mut hits = before;

@@ -48,14 +48,14 @@ pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
     find_in(&mounts, path).ok_or_else(|| format!("no mounted cgroup v2 file system shows the cgroup {path}"))
 }
 
-/// The path in the v2 hierarchy, from the line `0::PATH`, cgroups(7).
-fn v2_path(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::"))
+/// The path in the v2 hierarchy, from the line `0::PATH`, cgroups(7). A name may end in a carriage return.
+pub(super) fn v2_path(text: &str) -> Option<&str> {
+    text.split('\n').find_map(|line| line.strip_prefix("0::"))
 }
 
 /// Looks through mountinfo, proc_pid_mountinfo(5), for a cgroup2 mount whose root is our cgroup or above it. Both are
 /// seen from our cgroup namespace; one that leads out of it starts with `/..` and matches nothing.
-fn find_in(mountinfo: &[u8], path: &str) -> Option<String> {
+pub(super) fn find_in(mountinfo: &[u8], path: &str) -> Option<String> {
     mountinfo.split(|&byte| byte == b'\n').find_map(|line| {
         let (mount, source) = split_at(line, b" - ")?;
         if !source.starts_with(b"cgroup2 ") {
@@ -81,7 +81,7 @@ fn split_at<'a>(line: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])
 }
 
 /// Undoes mountinfo's octal escapes of blanks and backslashes.
-fn unescape(field: &[u8]) -> String {
+pub(super) fn unescape(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
@@ -96,6 +96,7 @@ mod tests {
     fn a_path_is_the_line_of_the_v2_hierarchy() {
         assert_eq!(v2_path("4:memory:/a\n0::/user.slice/x:y\n"), Some("/user.slice/x:y"));
         assert_eq!(v2_path("4:memory:/a\n"), None);
+        assert_eq!(v2_path("0::/a\r\n"), Some("/a\r"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ type Parser = fn(&str) -> Line;
 
 /// A line of a table.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+pub(in crate::tree) enum Line {
     Listens(u64, String),
     /// It does not listen.
     Other,
@@ -71,7 +71,7 @@ enum Line {
 }
 
 /// The kernel lists those that listen first, and there may be a million others.
-fn tcp(line: &str) -> Line {
+pub(in crate::tree) fn tcp(line: &str) -> Line {
     const LISTEN: &str = "0A";
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let (Some(address), Some(state), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else {
@@ -105,7 +105,7 @@ fn parse_address(text: &str) -> Option<String> {
 }
 
 /// `Num RefCount Protocol Flags Type St Inode Path`; an abstract name begins with `@`, and one may have none.
-fn unix(line: &str) -> Line {
+pub(in crate::tree) fn unix(line: &str) -> Line {
     /// The kernel's `__SO_ACCEPTCON`.
     const LISTENS: u32 = 1 << 16;
     let mut fields = line.splitn(8, ' ').filter(|field| !field.is_empty());
