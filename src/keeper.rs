@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, setpgid, setsid};
 
 use crate::boundary::Boundary;
@@ -73,7 +74,7 @@ pub fn settle_in(setup: &Setup) {
         // It can't fail for a process that was just forked.
         let _ = setsid();
         // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.
-        sys::read_signals(setup.ties.signals.as_fd());
+        let _ = sys::read_signals(setup.ties.signals.as_fd());
     }
     // Any number but 0 means yes, prctl(2).
     let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
@@ -220,7 +221,10 @@ impl Keeper<'_> {
 
     fn supervise(&mut self) {
         while !self.supervisor.is_over() {
-            let wakes = self.wait();
+            let wakes = self.wait().unwrap_or_else(|errno| {
+                self.break_off("cannot wait for the command", errno);
+                vec![]
+            });
             // Before anything can be known of its end.
             self.hear_news();
             self.look_at_clock();
@@ -252,7 +256,10 @@ impl Keeper<'_> {
     }
 
     /// Blocks until something happens or the next deadline comes. Every wake-up is a hint.
-    fn wait(&self) -> Vec<Wake> {
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    fn wait(&self) -> Result<Vec<Wake>, Errno> {
         let watch = self.watch.as_ref();
         let news = self.command.as_ref().filter(|_| !self.has_news).map(|command| command.news.as_fd());
         let events = watch.and_then(|_| self.boundary.events());
@@ -277,10 +284,17 @@ impl Keeper<'_> {
             false => self.supervisor.next_deadline().into_iter().chain(watch.map(|watch| watch.at)).min(),
         };
         let timeout = deadline.map(|deadline| to_timespec(deadline.saturating_sub(sys::now())));
-        // EINTR can't be, with all signals blocked; whatever it is, the next round looks again.
-        let _ = poll(&mut fds, timeout.as_ref());
+        poll(&mut fds, timeout.as_ref())?;
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        wakes.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(wake, _)| wake).collect()
+        Ok(wakes.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(wake, _)| wake).collect())
+    }
+
+    /// Without eyes and ears there is nothing to supervise by: the tree is ended, whatever the run was about.
+    fn break_off(&mut self, what: &str, errno: Errno) {
+        if errno != Errno::INTR {
+            self.voice.error(format_args!("{what}: {}", cause(errno.raw_os_error())));
+            self.handle(Event::Broken);
+        }
     }
 
     fn answer(&mut self, wake: Wake) {
@@ -348,7 +362,11 @@ impl Keeper<'_> {
     }
 
     fn take_signals(&mut self) {
-        for incoming in sys::read_signals(self.ties.signals.as_fd()) {
+        let taken = sys::read_signals(self.ties.signals.as_fd()).unwrap_or_else(|errno| {
+            self.break_off("cannot read signals", errno);
+            vec![]
+        });
+        for incoming in taken {
             let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
             match incoming.sig {
                 Sig::CHLD => self.must_reap = true,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::boundary::Boundary;
@@ -52,9 +53,16 @@ fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
             Reaped::Stopped(pid, _) if pid == keeper => sys::signal_child(pid, Sig::CONT),
             Reaped::Nothing => {
                 // Everything is blocked, and SIGCHLD is the only signal that is of interest.
-                let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
-                sys::read_signals(signals.as_fd());
+                let is_deaf = match poll(&mut [PollFd::new(&signals, PollFlags::IN)], None) {
+                    Ok(_) | Err(Errno::INTR) => sys::read_signals(signals.as_fd()).is_err(),
+                    Err(_) => true,
+                };
+                if is_deaf {
+                    break;
+                }
             }
+            // Who can't watch the keeper ends the tree, with the keeper in it.
+            Reaped::Unknown(_) | Reaped::NoChildren => break,
             _ => {}
         }
     }

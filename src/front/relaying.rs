@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::deputy;
@@ -15,7 +16,7 @@ use crate::outcome::{End, Exit, FAILED, SURVIVORS};
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
 use crate::tree::{Drained, Tree};
-use crate::voice::Voice;
+use crate::voice::{Voice, cause};
 use crate::wire::{FrontEnd, Source, ToFront, ToKeeper, has_news, is_hung_up};
 
 /// The front after its fork.
@@ -106,10 +107,12 @@ impl Front {
         if !self.is_hung_up {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
         }
-        // EINTR can't be, with all signals blocked.
-        let _ = poll(&mut fds, None);
+        let polled = poll(&mut fds, None);
         let is_signalled = !fds[0].revents().is_empty();
         let news = fds.get(1).map_or(PollFlags::empty(), PollFd::revents);
+        if let Err(errno) = polled {
+            self.give_up("cannot wait for the keeper", errno);
+        }
         if is_signalled && self.take_signals(Source::Terminal) {
             self.look_after_child();
         }
@@ -118,6 +121,20 @@ impl Front {
             self.take_frames();
         }
         self.is_hung_up |= is_hung_up(news);
+    }
+
+    /// Without ears nothing can be relayed, and nobody could end the run: it is as if the keeper had been killed.
+    fn give_up(&mut self, what: &str, errno: Errno) {
+        match (errno, self.end) {
+            (Errno::INTR, _) => {}
+            (_, None) => {
+                self.voice.error(format_args!("{what}: {}", cause(errno.raw_os_error())));
+                sys::signal_child(self.child, Sig::KILL);
+                self.end = Some(End::Signaled(Sig::KILL));
+            }
+            // The keeper of a deputy can't be waited for either.
+            (_, Some(_)) => self.is_hung_up = true,
+        }
     }
 
     /// Takes what has come before the keeper was there, which has that from the terminal otherwise.
@@ -131,7 +148,11 @@ impl Front {
     fn take_signals(&mut self, terminals: Source) -> bool {
         let mut has_child_news = false;
         let was_stopped = std::mem::take(&mut self.was_stopped);
-        for incoming in sys::read_signals(self.signals.as_fd()) {
+        let taken = sys::read_signals(self.signals.as_fd()).unwrap_or_else(|errno| {
+            self.give_up("cannot read signals", errno);
+            vec![]
+        });
+        for incoming in taken {
             let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
             match incoming.sig {
                 Sig::CHLD => has_child_news = true,
@@ -169,6 +190,9 @@ impl Front {
                 }
                 Reaped::Stopped(pid, _) if pid == self.child => sys::signal_child(pid, Sig::CONT),
                 Reaped::Nothing | Reaped::NoChildren => return,
+                Reaped::Unknown(errno) => {
+                    return self.give_up("cannot ask for the keeper's end", errno);
+                }
                 _ => {}
             }
         }

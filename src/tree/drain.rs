@@ -79,7 +79,7 @@ impl Tree<'_> {
             match reap_some(bound, on_reaped) {
                 Reaped::NoChildren => return true,
                 Reaped::Nothing if self.is_spared_alone() => return true,
-                Reaped::Nothing => {}
+                Reaped::Nothing | Reaped::Unknown(_) => {}
                 // More may be waiting; new children are looked for first.
                 _ => {
                     pause = FIRST_PAUSE;
@@ -147,7 +147,7 @@ fn reap_some(bound: usize, on_reaped: &mut dyn FnMut(Reaped)) -> Reaped {
     let mut last = Reaped::Nothing;
     for _ in 0..bound {
         last = sys::reap();
-        if matches!(last, Reaped::Nothing | Reaped::NoChildren) {
+        if matches!(last, Reaped::Nothing | Reaped::NoChildren | Reaped::Unknown(_)) {
             break;
         }
         on_reaped(last);

@@ -32,7 +32,7 @@ pub(super) fn run(keeper: BorrowedFd<'_>, questions: BorrowedFd<'_>, answers: Bo
             sys::exit_now(FAILED);
         }
         // Signals are taken before children are reaped: who ends after that makes another.
-        sys::read_signals(signals.as_fd());
+        let _ = sys::read_signals(signals.as_fd());
         let is_asked = rustix::io::read(questions, &mut [0; 8]).is_ok();
         is_command_over |= is_asked;
         let has_children = reap() != Reaped::NoChildren;
@@ -49,7 +49,7 @@ pub(super) fn run(keeper: BorrowedFd<'_>, questions: BorrowedFd<'_>, answers: Bo
 /// Reaps who has ended; gives the last answer.
 fn reap() -> Reaped {
     loop {
-        if let last @ (Reaped::Nothing | Reaped::NoChildren) = sys::reap() {
+        if let last @ (Reaped::Nothing | Reaped::NoChildren | Reaped::Unknown(_)) = sys::reap() {
             return last;
         }
     }
