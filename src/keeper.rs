@@ -66,6 +66,8 @@ pub struct Ties {
 
 /// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
 pub const TOLD: u8 = 0;
+/// How it ends when it can't do its work: it is for others to end the tree.
+pub const GAVE_UP: u8 = 1;
 
 /// Takes its place in the session and becomes the subreaper. In terminal mode it must stay in the caller's session: from
 /// another one it would make the command's own groups orphaned, and those ignore Ctrl-Z.
@@ -134,6 +136,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         front_is_stopped: false,
         stops_told: 0,
         has_killed: false,
+        is_helpless: false,
         ties,
         report,
         target,
@@ -179,6 +182,8 @@ struct Keeper<'a> {
     stops_told: u8,
     /// SIGKILL was sent to the tree.
     has_killed: bool,
+    /// SIGKILL can't be sent from here: the front is to try.
+    is_helpless: bool,
     ties: Ties,
     report: Report,
     target: Option<Target>,
@@ -385,7 +390,12 @@ impl Keeper<'_> {
     }
 
     fn take_frames(&mut self) {
-        while let Some(frame) = self.ties.socket.receive() {
+        loop {
+            let frame = match self.ties.socket.receive() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(errno) => return self.break_off("cannot hear the caller's process", errno),
+            };
             match frame {
                 ToKeeper::Signal(sig, source) => self.handle(Event::Signal(sig, source)),
                 // Taken before there was a command.

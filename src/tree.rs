@@ -10,7 +10,7 @@ mod drain;
 mod picture;
 pub mod procfs;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -93,12 +93,14 @@ pub struct Tree<'a> {
     sees_ancestry: OnceCell<bool>,
     /// Who is kept running: they and what descends from them are no part of the tree any more.
     spared: Vec<Process>,
+    /// Why the last attempt to send SIGKILL failed, if it did.
+    obstacle: Cell<Option<i32>>,
 }
 
 impl<'a> Tree<'a> {
     /// The tree below this process, which must be the subreaper of the command.
     pub fn new(boundary: &'a dyn Boundary) -> Tree<'a> {
-        Tree { boundary, sees_ancestry: OnceCell::new(), spared: vec![] }
+        Tree { boundary, sees_ancestry: OnceCell::new(), spared: vec![], obstacle: Cell::new(None) }
     }
 
     fn sees_ancestry(&self) -> bool {

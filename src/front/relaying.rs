@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use super::deputy;
 use super::terminal::Terminal;
 use crate::boundary::{Boundary, Ownerless};
-use crate::keeper::{Setup, Ties};
+use crate::keeper::{self, Setup, Ties};
 use crate::outcome::{End, Exit, FAILED, SURVIVORS};
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
@@ -130,6 +130,7 @@ impl Front {
             (_, None) => {
                 self.voice.error(format_args!("{what}: {}", cause(errno.raw_os_error())));
                 sys::signal_child(self.child, Sig::KILL);
+                sys::reap_at_its_end(self.child);
                 self.end = Some(End::Signaled(Sig::KILL));
             }
             // The keeper of a deputy can't be waited for either.
@@ -163,17 +164,23 @@ impl Front {
                 // The command's end left its group without a parent in the session and with a stopped member, which was us:
                 // that, and no terminal, is why the kernel sent this, exit(3). Whoever lives in the group has had it.
                 Sig::HUP if was_stopped && incoming.is_from_kernel && !self.has_lost_terminal() => {}
-                Sig::CONT => self.socket.send(ToKeeper::Continued { stops: self.stops }),
+                Sig::CONT => self.tell(ToKeeper::Continued { stops: self.stops }),
                 sig => {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
                     let is_for_leader = sig == Sig::HUP && leads_session();
                     let is_terminals = incoming.is_from_kernel && sig.is_from_terminals() && !is_for_leader;
                     let source = if is_terminals { terminals } else { Source::Process };
-                    self.socket.send(ToKeeper::Signal(sig, source));
+                    self.tell(ToKeeper::Signal(sig, source));
                 }
             }
         }
         has_child_news
+    }
+
+    fn tell(&mut self, message: ToKeeper) {
+        if let Err(errno) = self.socket.send(message) {
+            self.give_up("cannot pass a signal on", errno);
+        }
     }
 
     /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.
@@ -253,9 +260,10 @@ impl Front {
         };
         let (exit, what) = match drained {
             Drained::Empty => (FAILED, "its processes were ended"),
-            Drained::Survivors => (SURVIVORS, "it can't be shown that all of its processes were ended"),
+            Drained::Survivors | Drained::Helpless(_) => (SURVIVORS, "it can't be shown that all of its processes were ended"),
         };
-        self.voice.error(format_args!("the process that watched the command was killed; {what}"));
+        let end = if end == End::Exited(keeper::GAVE_UP) && !self.is_deputy { "gave up" } else { "was killed" };
+        self.voice.error(format_args!("the process that watched the command {end}; {what}"));
         self.voice.finish();
         Exit::Code(exit)
     }

@@ -92,7 +92,8 @@ fn settle(net: Net, child: Pid, ours: u64, ends: SigSet, socket: &FrontEnd) -> R
         Net::Ready(boundary) => Ok(boundary),
         Net::Scope(offer) => {
             let boundary = offer.around(child, ours, ends)?;
-            socket.send(ToKeeper::Admitted);
+            // The first frame of all fits; a keeper that never gets it is found dead.
+            let _ = socket.send(ToKeeper::Admitted);
             Ok(boundary)
         }
     }
@@ -119,7 +120,7 @@ fn is_admitted(ties: &Ties) -> bool {
     loop {
         let mut fds = [PollFd::new(&ties.socket, PollFlags::IN)];
         let _ = poll(&mut fds, None);
-        if ties.socket.receive() == Some(ToKeeper::Admitted) {
+        if ties.socket.receive() == Ok(Some(ToKeeper::Admitted)) {
             return true;
         }
         if is_hung_up(fds[0].revents()) {

@@ -12,7 +12,7 @@ use crate::sys;
 use crate::voice::in_words;
 use crate::wire::ToFront;
 
-use super::{Keeper, TOLD};
+use super::{GAVE_UP, Keeper, TOLD};
 
 impl Keeper<'_> {
     /// There is no command: whatever a failed birth may have left is ended before that is said.
@@ -24,6 +24,10 @@ impl Keeper<'_> {
 
     /// Says and writes what happened; gives the status of this process.
     pub(super) fn end(mut self) -> u8 {
+        if self.is_helpless {
+            self.voice.finish();
+            return GAVE_UP;
+        }
         let hits = self.boundary.hits();
         let outcome = Outcome { limit_hit: hits.memory > 0 || hits.pids > 0, ..*self.supervisor.outcome() };
         let mut exit = exit_for(&outcome, &self.plan.policy.exit);

@@ -16,6 +16,8 @@ pub enum Drained {
     Empty,
     /// The limit has passed, and something is left.
     Survivors,
+    /// The same, and this process can't send SIGKILL, for this errno: another one may.
+    Helpless(i32),
 }
 
 /// The first wait for news before SIGKILL is sent again; it doubles up to `LONGEST_PAUSE`.
@@ -41,18 +43,22 @@ impl Tree<'_> {
         if !self.reap_children(&remaining, on_reaped) {
             // The dead whom a tracer keeps from being reaped hold no cgroup.
             let _ = self.boundary.remove();
-            return Drained::Survivors;
+            return self.survivors();
         }
         // No child is left: who still lives in the boundary never was ours to reap, or escaped into a PID namespace.
         let mut pause = FIRST_LINGER;
         while !matches!(self.boundary.remove(), Ok(Occupancy::Empty)) {
-            let Some(wait) = remaining(pause) else { return Drained::Survivors };
+            let Some(wait) = remaining(pause) else { return self.survivors() };
             self.wait_for_boundary(wait);
             self.kill_boundary();
             self.kill_listed();
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Drained::Empty
+    }
+
+    fn survivors(&self) -> Drained {
+        self.obstacle.get().map_or(Drained::Survivors, Drained::Helpless)
     }
 
     /// Kills and reaps until no child is left; false if time ran out.
@@ -109,12 +115,13 @@ impl Tree<'_> {
         let mut count = 0;
         if self.sees_ancestry() {
             // What can't be read now is tried again until no child is left.
-            let _ = procfs::for_each_child(sys::own_pid(), &mut |pid| {
+            let read = procfs::for_each_child(sys::own_pid(), &mut |pid| {
                 if !self.is_spared(pid) {
                     sys::signal_child(pid, Sig::KILL);
                     count += 1;
                 }
             });
+            self.obstacle.set(self.obstacle.get().or(read.err().and_then(|error| error.raw_os_error())));
         }
         count
     }
@@ -126,7 +133,7 @@ impl Tree<'_> {
 
     fn kill_boundary(&self) {
         // A failure leaves it populated, which the loops above see and name at their limit.
-        let _ = self.boundary.kill();
+        self.obstacle.set(self.boundary.kill().err().and_then(|error| error.raw_os_error()));
     }
 
     /// Blocks until the boundary may have changed, at most this long.
