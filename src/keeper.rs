@@ -71,15 +71,17 @@ pub const GAVE_UP: u8 = 1;
 
 /// Takes its place in the session and becomes the subreaper. In terminal mode it must stay in the caller's session: from
 /// another one it would make the command's own groups orphaned, and those ignore Ctrl-Z.
-pub fn settle_in(setup: &Setup) {
+///
+/// # Errors
+/// Those of setsid(2) and prctl(2): nothing may be started then, since orphans would get away.
+pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
     if setup.plan.session == Session::Own {
-        // It can't fail for a process that was just forked.
-        let _ = setsid();
+        setsid()?;
         // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.
         let _ = sys::read_signals(setup.ties.signals.as_fd());
     }
     // Any number but 0 means yes, prctl(2).
-    let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
+    rustix::process::set_child_subreaper(Some(Pid::INIT))
 }
 
 /// Gets out of reach of signals to the caller's group. In terminal mode not before the command is born into that group:

@@ -104,7 +104,14 @@ impl<'a> Tree<'a> {
     }
 
     fn sees_ancestry(&self) -> bool {
-        *self.sees_ancestry.get_or_init(procfs::shows_our_namespace)
+        if self.sees_ancestry.get().is_none() {
+            match procfs::shows_our_namespace() {
+                Ok(shows) => drop(self.sees_ancestry.set(shows)),
+                // It is asked for again.
+                Err(error) => self.obstacle.set(error.raw_os_error()),
+            }
+        }
+        self.sees_ancestry.get() == Some(&true)
     }
 
     /// Takes these out of the tree, with what descends from them.

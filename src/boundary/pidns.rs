@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use steps::show_own_namespace;
@@ -98,8 +99,10 @@ impl Boundary for Pidns {
         let keeper = pidfd_open(sys::own_pid(), PidfdFlags::empty())?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let (questions, answers) = (eventfd(0, flags)?, eventfd(0, flags)?);
+        // Made here, where a failure can be told: init's death would be the command's.
+        let signals = sys::signal_descriptor([Sig::CHLD].into_iter().collect())?;
         match sys::fork()? {
-            Fork::Child => init::run(keeper.as_fd(), questions.as_fd(), answers.as_fd()),
+            Fork::Child => init::run([&keeper, &questions, &answers, &signals].map(AsFd::as_fd)),
             Fork::Parent(init) => {
                 // Without a pidfd nothing is started, and init ends as a child of ours.
                 let pidfd = pidfd_open(init, PidfdFlags::empty())?;
@@ -137,5 +140,6 @@ const ONE: [u8; 8] = 1_u64.to_ne_bytes();
 /// Whether the process of a pidfd has ended.
 fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+    // What can't be asked is no end.
+    retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))).is_ok_and(|ready| ready > 0)
 }

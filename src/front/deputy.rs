@@ -29,10 +29,10 @@ pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         Err(errno) => return refuse(setup, &*boundary, &errno.into()),
     }
     match sys::fork() {
-        Ok(Fork::Child) => {
-            keeper::settle_in(&setup);
-            sys::exit_now(keeper::run(setup, boundary))
-        }
+        Ok(Fork::Child) => sys::exit_now(match keeper::settle_in(&setup) {
+            Ok(()) => keeper::run(setup, boundary),
+            Err(errno) => refuse(setup, &*boundary, &errno.into()),
+        }),
         Ok(Fork::Parent(child)) => {
             keeper::leave_group(setup.plan.session);
             watch(child, setup, &*boundary)

@@ -260,7 +260,9 @@ impl Front {
         };
         let (exit, what) = match drained {
             Drained::Empty => (FAILED, "its processes were ended"),
-            Drained::Survivors | Drained::Helpless(_) => (SURVIVORS, "it can't be shown that all of its processes were ended"),
+            Drained::Survivors | Drained::Helpless(_) => {
+                (SURVIVORS, "it can't be shown that all of its processes were ended")
+            }
         };
         let end = if end == End::Exited(keeper::GAVE_UP) && !self.is_deputy { "gave up" } else { "was killed" };
         self.voice.error(format_args!("the process that watched the command {end}; {what}"));

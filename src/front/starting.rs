@@ -13,6 +13,7 @@ use crate::plan::Backend;
 use crate::report::{BackendReport, RefusedBackend};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Fork};
+use crate::voice::cause;
 use crate::wire::{FrontEnd, ToKeeper, is_hung_up};
 
 /// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
@@ -38,8 +39,15 @@ pub(super) fn start(
         let child = match sys::fork() {
             Ok(Fork::Child) => {
                 drop((socket, terminal));
-                keeper::settle_in(&setup);
-                sys::exit_now(live(setup, net, needs_deputy))
+                sys::exit_now(match keeper::settle_in(&setup) {
+                    Ok(()) => live(setup, net, needs_deputy),
+                    Err(errno) => {
+                        if let Net::Ready(boundary) = net {
+                            let _ = boundary.remove();
+                        }
+                        deputy::give_up(&mut setup, format_args!("cannot settle in: {}", cause(errno.raw_os_error())))
+                    }
+                })
             }
             Ok(Fork::Parent(child)) => child,
             Err(error) => {
