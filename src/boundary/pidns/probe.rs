@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, geteuid, waitpid};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -94,7 +94,7 @@ fn attempt(rights: Rights, teller: BorrowedFd<'_>) -> u8 {
 
 /// Blocks until a child has ended, and reaps it; whether it ended with 0.
 fn wait(child: Pid) -> bool {
-    waitpid(Some(child), WaitOptions::empty())
+    retry_on_intr(|| waitpid(Some(child), WaitOptions::empty()))
         .is_ok_and(|end| end.is_some_and(|(_, status)| status.exit_status() == Some(0)))
 }
 
