@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::tracer::{self, Traced};
-use crate::common::{Backend, Ended, Nest, Run, Running, Scratch, kin, running, wrapper};
+use crate::common::running::{self, next_run};
+use crate::common::tracer::{self, Traced};
+use crate::common::{Backend, Ended, Nest, Run, Running, Scratch, kin};
 
 /// A run that is killed again and again.
 #[derive(Clone, Copy, Debug)]
@@ -193,13 +193,4 @@ impl Target {
         let members = self.run.nest().map(Nest::members).unwrap_or_default();
         members.into_iter().filter(|pid| Some(*pid) != bystander).collect()
     }
-}
-
-/// Another run in the same cgroup, which clears away what dead owners left there.
-pub(crate) fn next_run(nest: &Nest) {
-    let mut command = Command::new(wrapper());
-    command.args(["--backend", "cgroup", "--", "true"]).stdin(Stdio::null());
-    nest.receive(&mut command);
-    let output = command.output().expect("the wrapper can be started");
-    assert!(output.status.success(), "the next run: {}", String::from_utf8_lossy(&output.stderr));
 }
