@@ -58,11 +58,10 @@ fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
                     Err(_) => true,
                 };
                 if is_deaf {
-                    break;
+                    break end(keeper);
                 }
             }
-            // Who can't watch the keeper ends the tree, with the keeper in it.
-            Reaped::Unknown(_) | Reaped::NoChildren => break,
+            Reaped::Unknown(_) | Reaped::NoChildren => break end(keeper),
             _ => {}
         }
     }
@@ -70,6 +69,13 @@ fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
         Drained::Empty => EMPTIED,
         Drained::Survivors | Drained::Helpless(_) => SURVIVED,
     }
+}
+
+/// Who can't watch the keeper ends the tree in its place. The keeper goes first: it would take our SIGKILL for the
+/// command's own end, and tell that.
+fn end(keeper: Pid) {
+    sys::signal_child(keeper, Sig::KILL);
+    sys::reap_at_its_end(keeper);
 }
 
 /// Nothing was started.
