@@ -18,7 +18,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos gnu-check model fuzz deps msrv miri sanitize demo bench bench-check bench-picture install uninstall man completions docs \
+.PHONY: build static test chaos faults gnu-check model fuzz deps msrv miri sanitize demo bench bench-check bench-picture install uninstall man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -38,6 +38,12 @@ chaos: ## ten thousand random process trees on each backend
 	$(CARGO) build --release --example fixture
 	TREEKILL_CHAOS_TREES=$${TREEKILL_CHAOS_TREES:-10000} \
 		$(CARGO) test --release --test chaos -- --nocapture
+
+# The last line is the walk's own, not that of cargo.
+faults: ## a fault at every system call of ours; TREEKILL_FAULTS="cgroup keeper ppoll" tries only those of such names
+	$(CARGO) build --example fixture
+	TREEKILL_FAULTS="$$TREEKILL_FAULTS" $(CARGO) test --test faults -- --nocapture | \
+		awk '{ print; fflush() } /^points / { figures = $$0 } END { print figures; exit figures !~ /, 0 failed$$/ }'
 
 gnu-check: ## ten thousand command lines through us and the machine's GNU timeout
 	$(CARGO) build --release --example fixture

@@ -123,7 +123,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let terminal = Terminal::of_caller(group);
     let plan = Plan::new(&options, terminal.is_some() && group.is_some(), &physical_memory);
     // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
-    let needs_deputy = sys::own_pid().is_init() || sys::has_children();
+    let needs_deputy = sys::own_pid().is_init() || sys::has_children().context("cannot ask for children")?;
     if !needs_deputy {
         // Any number but 0 means yes, prctl(2).
         rustix::process::set_child_subreaper(Some(Pid::INIT)).context("cannot become a subreaper")?;

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, setpgid, setsid};
 
 use crate::boundary::{Boundary, Refused};
@@ -65,18 +66,22 @@ pub struct Ties {
 
 /// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
 pub const TOLD: u8 = 0;
+/// How it ends when it can't do its work: it is for others to end the tree.
+pub const GAVE_UP: u8 = 1;
 
 /// Takes its place in the session and becomes the subreaper. In terminal mode it must stay in the caller's session: from
 /// another one it would make the command's own groups orphaned, and those ignore Ctrl-Z.
-pub fn settle_in(setup: &Setup) {
+///
+/// # Errors
+/// Those of setsid(2) and prctl(2): nothing may be started then, since orphans would get away.
+pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
     if setup.plan.session == Session::Own {
-        // It can't fail for a process that was just forked.
-        let _ = setsid();
+        setsid()?;
         // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.
-        sys::read_signals(setup.ties.signals.as_fd());
+        let _ = sys::read_signals(setup.ties.signals.as_fd());
     }
     // Any number but 0 means yes, prctl(2).
-    let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
+    rustix::process::set_child_subreaper(Some(Pid::INIT))
 }
 
 /// Gets out of reach of signals to the caller's group. In terminal mode not before the command is born into that group:
@@ -134,6 +139,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         front_is_stopped: false,
         stops_told: 0,
         has_killed: false,
+        is_helpless: false,
         ties,
         report,
         target,
@@ -183,6 +189,8 @@ struct Keeper<'a> {
     stops_told: u8,
     /// SIGKILL was sent to the tree.
     has_killed: bool,
+    /// SIGKILL can't be sent from here: the front is to try.
+    is_helpless: bool,
     ties: Ties,
     report: Report,
     target: Option<Target>,
@@ -218,7 +226,10 @@ impl Keeper<'_> {
 
     fn supervise(&mut self) {
         while !self.supervisor.is_over() {
-            let wakes = self.wait();
+            let wakes = self.wait().unwrap_or_else(|errno| {
+                self.break_off("cannot wait for the command", errno);
+                vec![]
+            });
             // Before anything can be known of its end.
             self.hear_news();
             self.look_at_clock();
@@ -250,7 +261,10 @@ impl Keeper<'_> {
     }
 
     /// Blocks until something happens or the next deadline comes. Every wake-up is a hint.
-    fn wait(&self) -> Vec<Wake> {
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    fn wait(&self) -> Result<Vec<Wake>, Errno> {
         let watch = self.watch.as_ref();
         let news = self.command.as_ref().filter(|_| !self.has_news).map(|command| command.news.as_fd());
         let events = watch.and_then(|_| self.boundary.events());
@@ -275,10 +289,17 @@ impl Keeper<'_> {
             false => self.supervisor.next_deadline().into_iter().chain(watch.map(|watch| watch.at)).min(),
         };
         let timeout = deadline.map(|deadline| to_timespec(deadline.saturating_sub(sys::now())));
-        // EINTR can't be, with all signals blocked; whatever it is, the next round looks again.
-        let _ = poll(&mut fds, timeout.as_ref());
+        poll(&mut fds, timeout.as_ref())?;
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        wakes.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(wake, _)| wake).collect()
+        Ok(wakes.into_iter().zip(&fds).filter(|(_, fd)| is_ready(fd)).map(|(wake, _)| wake).collect())
+    }
+
+    /// Without eyes and ears there is nothing to supervise by: the tree is ended, whatever the run was about.
+    fn break_off(&mut self, what: &str, errno: Errno) {
+        if errno != Errno::INTR {
+            self.voice.error(format_args!("{what}: {}", cause(errno.raw_os_error())));
+            self.handle(Event::Broken);
+        }
     }
 
     fn answer(&mut self, wake: Wake) {
@@ -362,7 +383,11 @@ impl Keeper<'_> {
     }
 
     fn take_signals(&mut self) {
-        for incoming in sys::read_signals(self.ties.signals.as_fd()) {
+        let taken = sys::read_signals(self.ties.signals.as_fd()).unwrap_or_else(|errno| {
+            self.break_off("cannot read signals", errno);
+            vec![]
+        });
+        for incoming in taken {
             let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
             match incoming.sig {
                 Sig::CHLD => self.must_reap = true,
@@ -381,7 +406,12 @@ impl Keeper<'_> {
     }
 
     fn take_frames(&mut self) {
-        while let Some(frame) = self.ties.socket.receive() {
+        loop {
+            let frame = match self.ties.socket.receive() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(errno) => return self.break_off("cannot hear the caller's process", errno),
+            };
             match frame {
                 ToKeeper::Signal(sig, source) => self.handle(Event::Signal(sig, source)),
                 // Taken before there was a command.

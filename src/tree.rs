@@ -12,7 +12,7 @@ pub mod procfs;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -94,16 +94,25 @@ pub struct Tree<'a> {
     sees_ancestry: OnceCell<bool>,
     /// Who is kept running: they and what descends from them are no part of the tree any more.
     spared: Vec<Process>,
+    /// Why the last attempt to send SIGKILL failed, if it did.
+    obstacle: Cell<Option<i32>>,
 }
 
 impl<'a> Tree<'a> {
     /// The tree below this process, which must be the subreaper of the command.
     pub fn new(boundary: &'a dyn Boundary) -> Tree<'a> {
-        Tree { boundary, sees_ancestry: OnceCell::new(), spared: vec![] }
+        Tree { boundary, sees_ancestry: OnceCell::new(), spared: vec![], obstacle: Cell::new(None) }
     }
 
     fn sees_ancestry(&self) -> bool {
-        *self.sees_ancestry.get_or_init(procfs::shows_our_namespace)
+        if self.sees_ancestry.get().is_none() {
+            match procfs::shows_our_namespace() {
+                Ok(shows) => drop(self.sees_ancestry.set(shows)),
+                // It is asked for again.
+                Err(error) => self.obstacle.set(error.raw_os_error()),
+            }
+        }
+        self.sees_ancestry.get() == Some(&true)
     }
 
     /// Takes these out of the tree, with what descends from them.

@@ -144,7 +144,8 @@ pub fn write_within(fd: BorrowedFd<'_>, rest: &mut &[u8], patience: Duration) ->
     while !rest.is_empty() {
         let left = Timespec::try_from(deadline.saturating_sub(sys::now())).expect("at most a second");
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-        if poll(&mut fds, Some(&left))? == 0 {
+        // Where it can't be asked whether there is room, the write itself tells.
+        if poll(&mut fds, Some(&left)) == Ok(0) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         match write_without_waiting(fd, &rest[..rest.len().min(PIPE_BUF)]) {
@@ -160,8 +161,8 @@ pub fn write_within(fd: BorrowedFd<'_>, rest: &mut &[u8], patience: Duration) ->
 /// changed: the write itself is told not to wait, pwritev2(2), where the kind of file can be.
 fn write_without_waiting(fd: BorrowedFd<'_>, piece: &[u8]) -> Result<usize, Errno> {
     const AT_ITS_POSITION: u64 = u64::MAX;
-    let kind = FileType::from_raw_mode(fstat(fd)?.st_mode);
-    if kind != FileType::Fifo && kind != FileType::Socket {
+    let kind = fstat(fd).map(|status| FileType::from_raw_mode(status.st_mode));
+    if kind.is_ok_and(|kind| kind != FileType::Fifo && kind != FileType::Socket) {
         // A file never makes us wait for a reader, and a terminal does only while its user holds it.
         return write(fd, piece);
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::outcome::Exit;
 use crate::signals::Sig;
@@ -141,20 +141,27 @@ pub fn pair() -> io::Result<(FrontEnd, KeeperEnd)> {
 }
 
 impl FrontEnd {
-    /// Sends a frame. A keeper that is dead, or stopped behind a full socket, does not get it: its pidfd tells of the
+    /// Sends a frame. A keeper that is dead, or stopped behind a full socket, does not get it: its end tells of the
     /// first, and the second has enough signals already.
-    pub fn send(&self, message: ToKeeper) {
-        let _ = send(&self.0, &message.encode(), SendFlags::NOSIGNAL);
+    ///
+    /// # Errors
+    /// ENOMEM and others of send(2): it is lost.
+    pub fn send(&self, message: ToKeeper) -> Result<(), Errno> {
+        match retry_on_intr(|| send(&self.0, &message.encode(), SendFlags::NOSIGNAL)) {
+            Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
     pub fn receive(&self) -> Option<ToFront> {
-        receive(self.as_fd(), RecvFlags::empty()).and_then(ToFront::decode)
+        // One that can't be taken is missed: then the child's end comes without an outcome.
+        receive(self.as_fd(), RecvFlags::empty()).ok().flatten().and_then(ToFront::decode)
     }
 
     /// The frame that is the next to be received.
     pub fn peek(&self) -> Option<ToFront> {
-        receive(self.as_fd(), RecvFlags::PEEK).and_then(ToFront::decode)
+        receive(self.as_fd(), RecvFlags::PEEK).ok().flatten().and_then(ToFront::decode)
     }
 }
 
@@ -175,25 +182,32 @@ impl KeeperEnd {
     /// # Errors
     /// EAGAIN if the front does not read and the socket is full. Others mean that it is dead, as its pidfd tells.
     pub fn send(&self, message: ToFront) -> Result<(), Errno> {
-        send(&self.0, &message.encode(), SendFlags::NOSIGNAL).map(drop)
+        retry_on_intr(|| send(&self.0, &message.encode(), SendFlags::NOSIGNAL)).map(drop)
     }
 
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
-    pub fn receive(&self) -> Option<ToKeeper> {
-        receive(self.as_fd(), RecvFlags::empty()).and_then(ToKeeper::decode)
+    ///
+    /// # Errors
+    /// ENOMEM and others of recv(2): whether there is one is not known.
+    pub fn receive(&self) -> Result<Option<ToKeeper>, Errno> {
+        Ok(receive(self.as_fd(), RecvFlags::empty())?.and_then(ToKeeper::decode))
     }
 }
 
-fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Option<Frame> {
+fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Option<Frame>, Errno> {
     let mut frame = Frame::default();
-    let mut receive = || recv(socket, &mut frame, flags);
+    let mut receive = || retry_on_intr(|| recv(socket, &mut frame, flags));
     let mut received = receive();
     // A peer that ended with a frame of ours unread leaves this error, once, in front of the frames that it sent.
     if received == Err(Errno::CONNRESET) {
         received = receive();
     }
-    // A longer message can't be: both ends are ours.
-    matches!(received, Ok((FRAME, _))).then_some(frame)
+    match received {
+        // A longer message can't be: both ends are ours.
+        Ok((length, _)) => Ok((length == FRAME).then_some(frame)),
+        Err(Errno::AGAIN | Errno::CONNRESET) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 impl AsFd for FrontEnd {
@@ -253,7 +267,7 @@ mod tests {
     #[test]
     fn a_frame_that_the_other_end_never_read_hides_no_outcome() {
         let (front, keeper) = pair().expect("a socket pair");
-        front.send(ToKeeper::Signal(Sig::TERM, Source::Process));
+        front.send(ToKeeper::Signal(Sig::TERM, Source::Process)).expect("room for a frame");
         keeper.send(ToFront::Begun).expect("room for a frame");
         drop(keeper);
         assert_eq!(front.receive(), Some(ToFront::Begun));

@@ -1,66 +1,125 @@
-//! System calls of ours that fail: whatever the run comes to then, nobody else pays for it, and nothing stays.
+//! A fault at every system call of ours: it fails, or the process that makes it is killed or stopped there. Whatever the
+//! run comes to then, its status is true and says why, nobody else pays for it, and nothing stays.
+//!
+//! The points are found by following runs without a fault. A sample of them, spread evenly, is tried each time; `make
+//! faults` tries them all. `TREEKILL_FAULTS="cgroup keeper ppoll"` tries those whose names hold all of these words, and
+//! `TREEKILL_FAULTS_SEED=N` another sample.
+#![cfg(target_arch = "x86_64")]
 
 mod common;
 
-use std::time::Duration;
+#[path = "faults/calls.rs"]
+mod calls;
+#[path = "faults/point.rs"]
+mod point;
+#[path = "faults/setting.rs"]
+mod setting;
+#[path = "faults/verdict.rs"]
+mod verdict;
 
-use common::running::is_dead;
-use common::{Backend, Run, both_backends, fixture, needs};
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-const LONG: Duration = Duration::from_secs(20);
+use common::{Backend, needs};
+use point::{Point, Tried};
+use setting::{DEPUTY, FRONT, INIT, KEEPER, LEFTOVER, NORMAL, RELAYED, Setting, TIMEOUT, UNBORN};
 
-/// What front, deputy and keeper need before and while the command runs, and how the want of it shows.
-const CALLS: [&str; 6] = [
-    "pidfd_open:error=EMFILE",
-    "signalfd4:error=EMFILE",
-    "socketpair:error=EMFILE",
-    "pipe2:error=EMFILE",
-    "clone:error=EAGAIN",
-    "clone3:error=EAGAIN",
-];
+/// How many points are tried unless others are asked for.
+const SAMPLE: usize = 400;
 
-/// No process of ours makes more of any of them in a run without a stop.
-const MOST: usize = 3;
+/// Most points wait for something most of the time.
+const WORKERS: usize = 8;
 
-both_backends! {
-    a_call_that_fails_anywhere_spares_the_jobs_that_an_exec_handed_down
-    a_call_that_fails_anywhere_leaves_nothing
+/// Every process of ours in every kind of run.
+fn settings() -> Vec<Setting> {
+    let mut settings = vec![];
+    let mut add = |backend, scenarios: &[_], has_deputy, roles: &[_]| {
+        for &scenario in scenarios {
+            settings.extend(roles.iter().map(|&role| Setting { backend, scenario, role, has_deputy }));
+        }
+    };
+    for backend in [Backend::Cgroup, Backend::Subreaper] {
+        if backend == Backend::Cgroup && !needs::has("cgroup") {
+            continue;
+        }
+        add(backend, &[NORMAL, TIMEOUT, RELAYED, LEFTOVER], false, &[FRONT, KEEPER]);
+        add(backend, &[NORMAL], false, &[UNBORN]);
+        add(backend, &[TIMEOUT], true, &[FRONT, DEPUTY, KEEPER]);
+    }
+    if needs::has("pidns") {
+        add(Backend::Pidns, &[NORMAL, TIMEOUT], false, &[FRONT, KEEPER]);
+        add(Backend::Pidns, &[NORMAL], false, &[INIT, UNBORN]);
+    }
+    settings
 }
 
-/// strace(1) makes each process's nth call fail. `check` gets its words, and whether a fixture could not even fork.
-fn with_each_fault(check: impl Fn(Vec<String>, bool)) {
-    for call in CALLS {
-        for nth in 1..=MOST {
-            eprintln!("{call}, call {nth} of each process");
-            let inject = format!("inject={call}:when={nth}");
-            let words = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject].map(String::from).into();
-            check(words, call.starts_with("clone:"));
+/// The points that are to be tried of all that there are.
+fn chosen(all: Vec<Point>) -> Vec<Point> {
+    let Ok(words) = std::env::var("TREEKILL_FAULTS") else {
+        let seed: usize = std::env::var("TREEKILL_FAULTS_SEED").map_or(0, |text| text.parse().expect("a number"));
+        let count = SAMPLE.min(all.len());
+        println!("{count} of {} points, TREEKILL_FAULTS_SEED={seed}", all.len());
+        let place = |number: usize| (number * all.len() / count + seed) % all.len();
+        return (0..count).map(|number| all[place(number)]).collect();
+    };
+    let has_all = |name: &str| words.split_whitespace().all(|word| name.contains(word));
+    all.into_iter().filter(|point| has_all(&point.to_string())).collect()
+}
+
+/// What is tried by all workers together.
+#[derive(Default)]
+struct Totals {
+    next: AtomicUsize,
+    tried: AtomicUsize,
+    failed: AtomicUsize,
+    not_reached: AtomicUsize,
+}
+
+impl Totals {
+    fn walk(&self, points: &[Point]) {
+        while let Some(point) = points.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            match catch_unwind(AssertUnwindSafe(|| point.attempt())) {
+                Ok(Tried::Reached) => {}
+                Ok(Tried::NotReached) => {
+                    self.not_reached.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) => {
+                    eprintln!("FAILED: TREEKILL_FAULTS='{point}'");
+                    self.failed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
+            if tried.is_multiple_of(500) {
+                println!("{tried} of {} points", points.len());
+                let _ = std::io::stdout().flush();
+            }
         }
     }
 }
 
-/// The front, the deputy and the keeper each stand in for another that is gone; the caller's children are never theirs.
-fn a_call_that_fails_anywhere_spares_the_jobs_that_an_exec_handed_down(backend: Backend) {
-    needs::require!("strace");
-    with_each_fault(|mut words, fails_fixture| {
-        if fails_fixture {
-            return;
+#[test]
+fn a_fault_at_any_system_call_leaves_nothing_and_is_told() {
+    needs::require!("tracer");
+    let all: Vec<Point> = in_parallel(&settings(), |setting| Point::all_of(*setting)).into_iter().flatten().collect();
+    let points = chosen(all);
+    let totals = Totals::default();
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| totals.walk(&points));
         }
-        // The tracer is nobody's parent, so that the job is the wrapper's.
-        words.extend(["-D".into(), fixture().display().to_string()]);
-        words.extend("fork [ say job exec sleep 120 ] exec".split(' ').map(String::from));
-        let mut running = Run::new(backend).options("-k 1").prefixed(words).may_leave().fixture("exit 7").spawn();
-        let job = running.expect_process("job");
-        running.wait().exited_with_one_of(&[7, 125, 195]).took_less_than(LONG);
-        assert!(!is_dead(&job, Duration::from_millis(20)), "the caller's job was killed");
     });
+    let [tried, failed, not_reached] = [totals.tried, totals.failed, totals.not_reached].map(AtomicUsize::into_inner);
+    println!("{not_reached} calls were not made when their turn came");
+    println!("points {tried} tried, {failed} failed");
+    assert_eq!(failed, 0, "see above");
+    assert!(tried > 0, "there is no such point");
 }
 
-fn a_call_that_fails_anywhere_leaves_nothing(backend: Backend) {
-    needs::require!("strace");
-    with_each_fault(|words, fails_fixture| {
-        let steps = if fails_fixture { "exit 7" } else { "daemon [ hang ] exit 7" };
-        let ended = Run::new(backend).options("-k 1").prefixed(words).fixture(steps).finish();
-        ended.exited_with_one_of(&[7, 125, 195]).took_less_than(LONG);
-    });
+/// Each on a thread of its own, since a thread is what traces.
+fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a run without a fault is right")).collect()
+    })
 }

@@ -7,14 +7,13 @@ mod common;
 
 #[path = "kill_matrix/target.rs"]
 mod target;
-#[path = "kill_matrix/tracer.rs"]
-mod tracer;
 
 use std::time::{Duration, Instant};
 
 use common::{BOUND, Backend, Ended, Run, Running, all_backends, both_backends, kin, needs, running};
+use running::next_run;
 use rustix::process::{Signal, pidfd_send_signal};
-use target::{DEPUTY, FRONT, Generation, Scenario, Setting, next_run};
+use target::{DEPUTY, FRONT, Generation, Scenario, Setting};
 
 /// The command ends by itself and leaves a daemon that has to be killed.
 const LEAVING: Scenario =

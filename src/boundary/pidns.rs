@@ -100,8 +100,10 @@ impl Boundary for Pidns {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let counter = || eventfd(0, flags).map_err(|errno| refused(errno.into()));
         let (questions, answers) = (counter()?, counter()?);
+        // Made here, where a failure can be told: init's death would be the command's.
+        let signals = sys::signal_descriptor([Sig::CHLD].into_iter().collect()).map_err(refused)?;
         match sys::fork().map_err(refused)? {
-            Fork::Child => init::run(keeper.as_fd(), questions.as_fd(), answers.as_fd()),
+            Fork::Child => init::run([&keeper, &questions, &answers, &signals].map(AsFd::as_fd)),
             Fork::Parent(init) => {
                 let pidfd = pidfd_open(init, PidfdFlags::empty()).map_err(|errno| {
                     sys::signal_child(init, Sig::KILL);

@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::boundary::Boundary;
@@ -28,10 +29,10 @@ pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         Err(errno) => return refuse(setup, &*boundary, &errno.into()),
     }
     match sys::fork() {
-        Ok(Fork::Child) => {
-            keeper::settle_in(&setup);
-            sys::exit_now(keeper::run(setup, boundary))
-        }
+        Ok(Fork::Child) => sys::exit_now(match keeper::settle_in(&setup) {
+            Ok(()) => keeper::run(setup, boundary),
+            Err(errno) => refuse(setup, &*boundary, &errno.into()),
+        }),
         Ok(Fork::Parent(child)) => {
             keeper::leave_group(setup.plan.session);
             watch(child, setup, &*boundary)
@@ -52,16 +53,29 @@ fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
             Reaped::Stopped(pid, _) if pid == keeper => sys::signal_child(pid, Sig::CONT),
             Reaped::Nothing => {
                 // Everything is blocked, and SIGCHLD is the only signal that is of interest.
-                let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
-                sys::read_signals(signals.as_fd());
+                let is_deaf = match poll(&mut [PollFd::new(&signals, PollFlags::IN)], None) {
+                    Ok(_) | Err(Errno::INTR) => sys::read_signals(signals.as_fd()).is_err(),
+                    Err(_) => true,
+                };
+                if is_deaf {
+                    break end(keeper);
+                }
             }
+            Reaped::Unknown(_) | Reaped::NoChildren => break end(keeper),
             _ => {}
         }
     }
     match Tree::new(boundary).drain(plan.drain_limit, &mut |_| {}) {
         Drained::Empty => EMPTIED,
-        Drained::Survivors => SURVIVED,
+        Drained::Survivors | Drained::Helpless(_) => SURVIVED,
     }
+}
+
+/// Who can't watch the keeper ends the tree in its place. The keeper goes first: it would take our SIGKILL for the
+/// command's own end, and tell that.
+fn end(keeper: Pid) {
+    sys::signal_child(keeper, Sig::KILL);
+    sys::reap_at_its_end(keeper);
 }
 
 /// Nothing was started.

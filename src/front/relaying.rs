@@ -5,17 +5,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::deputy;
 use super::terminal::Terminal;
 use crate::boundary::{Boundary, Ownerless, Refused};
-use crate::keeper::{Setup, Ties};
+use crate::keeper::{self, Setup, Ties};
 use crate::outcome::{End, Exit, FAILED, SURVIVORS, UNAVAILABLE};
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
 use crate::tree::{Drained, Tree};
-use crate::voice::Voice;
+use crate::voice::{Voice, cause};
 use crate::wire::{FrontEnd, Source, ToFront, ToKeeper, has_news, is_hung_up};
 
 /// The front after its fork.
@@ -109,10 +110,12 @@ impl Front {
         if self.listens && !self.is_hung_up {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
         }
-        // EINTR can't be, with all signals blocked.
-        let _ = poll(&mut fds, None);
+        let polled = poll(&mut fds, None);
         let is_signalled = !fds[0].revents().is_empty();
         let news = fds.get(1).map_or(PollFlags::empty(), PollFd::revents);
+        if let Err(errno) = polled {
+            self.give_up("cannot wait for the keeper", errno);
+        }
         if is_signalled && self.take_signals(Source::Terminal) {
             self.look_after_child();
         }
@@ -121,6 +124,21 @@ impl Front {
             self.take_frames();
         }
         self.is_hung_up |= is_hung_up(news);
+    }
+
+    /// Without ears nothing can be relayed, and nobody could end the run: it is as if the keeper had been killed.
+    fn give_up(&mut self, what: &str, errno: Errno) {
+        match (errno, self.end) {
+            (Errno::INTR, _) => {}
+            (_, None) => {
+                self.voice.error(format_args!("{what}: {}", cause(errno.raw_os_error())));
+                sys::signal_child(self.child, Sig::KILL);
+                sys::reap_at_its_end(self.child);
+                self.end = Some(End::Signaled(Sig::KILL));
+            }
+            // The keeper of a deputy can't be waited for either.
+            (_, Some(_)) => self.is_hung_up = true,
+        }
     }
 
     /// Takes what has come before the keeper was there, which has that from the terminal otherwise.
@@ -137,7 +155,11 @@ impl Front {
     fn take_signals(&mut self, terminals: Source) -> bool {
         let mut has_child_news = false;
         let was_stopped = std::mem::take(&mut self.was_stopped);
-        for incoming in sys::read_signals(self.signals.as_fd()) {
+        let taken = sys::read_signals(self.signals.as_fd()).unwrap_or_else(|errno| {
+            self.give_up("cannot read signals", errno);
+            vec![]
+        });
+        for incoming in taken {
             let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
             match incoming.sig {
                 Sig::CHLD => has_child_news = true,
@@ -148,13 +170,13 @@ impl Front {
                 // The command's end left its group without a parent in the session and with a stopped member, which was us:
                 // that, and no terminal, is why the kernel sent this, exit(3). Whoever lives in the group has had it.
                 Sig::HUP if was_stopped && incoming.is_from_kernel && !self.has_lost_terminal() => {}
-                Sig::CONT => self.send(ToKeeper::Continued { stops: self.stops }),
+                Sig::CONT => self.tell(ToKeeper::Continued { stops: self.stops }),
                 sig => {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
                     let is_for_leader = sig == Sig::HUP && leads_session();
                     let is_terminals = incoming.is_from_kernel && sig.is_from_terminals() && !is_for_leader;
                     let source = if is_terminals { terminals } else { Source::Process };
-                    self.send(ToKeeper::Signal(sig, source));
+                    self.tell(ToKeeper::Signal(sig, source));
                 }
             }
         }
@@ -162,9 +184,11 @@ impl Front {
     }
 
     /// Tells the keeper, which may answer.
-    fn send(&mut self, message: ToKeeper) {
+    fn tell(&mut self, message: ToKeeper) {
         self.listens = true;
-        self.socket.send(message);
+        if let Err(errno) = self.socket.send(message) {
+            self.give_up("cannot pass a signal on", errno);
+        }
     }
 
     /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.
@@ -181,6 +205,9 @@ impl Front {
                 }
                 Reaped::Stopped(pid, _) if pid == self.child => sys::signal_child(pid, Sig::CONT),
                 Reaped::Nothing | Reaped::NoChildren => return,
+                Reaped::Unknown(errno) => {
+                    return self.give_up("cannot ask for the keeper's end", errno);
+                }
                 _ => {}
             }
         }
@@ -249,9 +276,12 @@ impl Front {
         };
         let (exit, what) = match drained {
             Drained::Empty => (FAILED, "its processes were ended"),
-            Drained::Survivors => (SURVIVORS, "it can't be shown that all of its processes were ended"),
+            Drained::Survivors | Drained::Helpless(_) => {
+                (SURVIVORS, "it can't be shown that all of its processes were ended")
+            }
         };
-        self.voice.error(format_args!("the process that watched the command was killed; {what}"));
+        let end = if end == End::Exited(keeper::GAVE_UP) && !self.is_deputy { "gave up" } else { "was killed" };
+        self.voice.error(format_args!("the process that watched the command {end}; {what}"));
         self.voice.finish();
         Exit::Code(exit)
     }

@@ -15,6 +15,7 @@ use crate::plan::Backend;
 use crate::report::{BackendReport, RefusedBackend};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Fork};
+use crate::voice::cause;
 use crate::wire::{FrontEnd, ToFront, ToKeeper, is_hung_up};
 
 /// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
@@ -40,8 +41,15 @@ pub(super) fn start(
         let child = match sys::fork() {
             Ok(Fork::Child) => {
                 drop((socket, terminal));
-                keeper::settle_in(&setup);
-                sys::exit_now(live(setup, net, needs_deputy))
+                sys::exit_now(match keeper::settle_in(&setup) {
+                    Ok(()) => live(setup, net, needs_deputy),
+                    Err(errno) => {
+                        if let Net::Ready(boundary) = net {
+                            let _ = boundary.remove();
+                        }
+                        deputy::give_up(&mut setup, format_args!("cannot settle in: {}", cause(errno.raw_os_error())))
+                    }
+                })
             }
             Ok(Fork::Parent(child)) => child,
             Err(error) => {
@@ -107,7 +115,8 @@ fn settle(net: Net, child: Pid, ours: u64, setup: &Setup, socket: &FrontEnd) -> 
         Net::Ready(boundary) => Ok(boundary),
         Net::Scope(offer) => {
             let boundary = offer.around(child, ours, ending_signals(setup)).map_err(Unsettled::NoScope)?;
-            socket.send(ToKeeper::Admitted);
+            // The first frame of all fits; a keeper that never gets it is found dead.
+            let _ = socket.send(ToKeeper::Admitted);
             Ok(boundary)
         }
         Net::Promised(boundary) => match hear_refusal(socket, setup.ties.signals.as_fd()) {
@@ -122,7 +131,10 @@ fn settle(net: Net, child: Pid, ours: u64, setup: &Setup, socket: &FrontEnd) -> 
 fn hear_refusal(socket: &FrontEnd, signals: BorrowedFd<'_>) -> Option<Refused> {
     loop {
         let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
-        let _ = poll(&mut fds, None);
+        if poll(&mut fds, None).is_err() {
+            // Who waits for the run's end says so.
+            return None;
+        }
         match socket.peek() {
             Some(ToFront::Refused(bytes)) => {
                 socket.receive();
@@ -155,7 +167,7 @@ fn is_admitted(ties: &Ties) -> bool {
     loop {
         let mut fds = [PollFd::new(&ties.socket, PollFlags::IN)];
         let _ = poll(&mut fds, None);
-        if ties.socket.receive() == Some(ToKeeper::Admitted) {
+        if ties.socket.receive() == Ok(Some(ToKeeper::Admitted)) {
             return true;
         }
         if is_hung_up(fds[0].revents()) {

@@ -7,7 +7,7 @@ use crate::signals::Sig;
 use crate::supervisor::{Action, Event, Receivers};
 use crate::sys::{self, Reaped, send_signal};
 use crate::tree::{AndThen, Drained, Net, Process, deliver};
-use crate::voice::in_words;
+use crate::voice::{cause, in_words};
 use crate::wire::ToFront;
 
 use super::Keeper;
@@ -174,6 +174,12 @@ impl Keeper<'_> {
             Drained::Empty => self.handle(Event::Empty),
             Drained::Survivors => {
                 self.note_survivors();
+                self.handle(Event::Survived);
+            }
+            Drained::Helpless(errno) => {
+                let name = self.name();
+                self.voice.error(format_args!("cannot send SIGKILL to what {name} has started: {}", cause(errno)));
+                self.is_helpless = true;
                 self.handle(Event::Survived);
             }
         }

@@ -13,7 +13,7 @@ use crate::sys;
 use crate::voice::in_words;
 use crate::wire::ToFront;
 
-use super::{Keeper, TOLD};
+use super::{GAVE_UP, Keeper, TOLD};
 
 impl Keeper<'_> {
     /// There is no command: whatever a failed birth may have left is ended before that is said.
@@ -31,6 +31,10 @@ impl Keeper<'_> {
 
     /// Says and writes what happened; gives the status of this process.
     pub(super) fn end(mut self) -> u8 {
+        if self.is_helpless {
+            self.voice.finish();
+            return GAVE_UP;
+        }
         let last = match self.refused {
             Some(refused) => ToFront::Refused(refused.to_bytes()),
             None => ToFront::Outcome { exit: self.conclude(), killed: self.has_killed },

@@ -35,6 +35,7 @@ impl Keeper<'_> {
                 Reaped::Nothing if self.is_namespace_over() => {}
                 Reaped::Nothing => return,
                 Reaped::NoChildren => return self.look_at_boundary(),
+                Reaped::Unknown(errno) => return self.break_off("cannot ask for the ends of processes", errno),
                 news => self.take_reaped(news),
             }
             if self.supervisor.is_over() {

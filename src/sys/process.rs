@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::libc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Pid;
 
 use super::checked;
@@ -28,7 +29,7 @@ pub enum Fork {
 /// # Errors
 /// EAGAIN when the process table or a limit is full, ENOMEM.
 pub fn fork() -> io::Result<Fork> {
-    debug_assert_eq!(std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count), 1, "fork with threads");
+    debug_assert_eq!(threads(), 1, "fork with threads");
     // SAFETY: with one thread no lock can be held by a thread that the child does not have.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Child => {
@@ -39,6 +40,12 @@ pub fn fork() -> io::Result<Fork> {
             Ok(Fork::Parent(Pid::from_raw(child.as_raw()).expect("a child has a pid")))
         }
     }
+}
+
+/// How many threads this process has; 1 where that can't be read.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    tasks.map_or(1, |tasks| tasks.len())
 }
 
 /// The pid of this process, which is asked for often; 0 until it is known.
@@ -125,6 +132,8 @@ pub enum Reaped {
     Nothing,
     /// There is no child, hence no descendant that we could still get as one.
     NoChildren,
+    /// The kernel refuses to say: whether there are children is not known.
+    Unknown(Errno),
 }
 
 /// Takes one piece of news of any child, clone children without SIGCHLD included; never blocks.
@@ -150,8 +159,15 @@ pub fn reap_at_its_end(child: Pid) {
 }
 
 /// Whether this process has children, whoever forked them.
-pub fn has_children() -> bool {
-    wait(libc::P_ALL, 0, libc::WNOHANG | libc::WNOWAIT) != Reaped::NoChildren
+///
+/// # Errors
+/// Those of a kernel or filter that does not let us ask.
+pub fn has_children() -> io::Result<bool> {
+    match wait(libc::P_ALL, 0, libc::WNOHANG | libc::WNOWAIT) {
+        Reaped::NoChildren => Ok(false),
+        Reaped::Unknown(errno) => Err(errno.into()),
+        _ => Ok(true),
+    }
 }
 
 /// Whether a child of ours has ended; it is not reaped.
@@ -163,7 +179,8 @@ pub fn has_ended(child: Pid) -> bool {
 /// Whether the process of a pidfd has ended, pidfd_open(2); until then its pid is its own. May run between birth and exec.
 pub fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+    // What can't be asked is no end.
+    retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))).is_ok_and(|ready| ready > 0)
 }
 
 fn wait(whose: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> Reaped {
@@ -175,8 +192,12 @@ fn wait_for(whose: libc::idtype_t, id: libc::id_t, options: libc::c_int) -> Reap
     // SAFETY: the buffer is a whole siginfo_t.
     let result = unsafe { libc::waitid(whose, id, info.as_mut_ptr(), options | libc::__WALL) };
     if result < 0 {
-        // EINTR can't be: all signals are blocked. EINVAL neither. What is left is ECHILD.
-        return Reaped::NoChildren;
+        return match Errno::from_io_error(&io::Error::last_os_error()) {
+            Some(Errno::CHILD) => Reaped::NoChildren,
+            Some(Errno::INTR) => wait_for(whose, id, options),
+            // Nothing else is known of waitid(2), and nothing else proves that there is no child.
+            errno => Reaped::Unknown(errno.unwrap_or(Errno::INVAL)),
+        };
     }
     // SAFETY: all zeroes, which it has if there is no news, is a valid value.
     let info = unsafe { info.assume_init() };

@@ -8,6 +8,7 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use nix::libc;
+use rustix::io::Errno;
 
 use super::checked;
 use crate::signals::{Sig, SigSet};
@@ -116,20 +117,30 @@ pub struct Incoming {
 const AT_ONCE: usize = 8;
 
 /// Takes the pending signals from a signal descriptor.
-pub fn read_signals(fd: BorrowedFd<'_>) -> Vec<Incoming> {
+///
+/// # Errors
+/// Those of read(2) but EAGAIN, which means that none is pending.
+pub fn read_signals(fd: BorrowedFd<'_>) -> Result<Vec<Incoming>, Errno> {
     const SIZE: usize = size_of::<libc::signalfd_siginfo>();
     let mut taken = vec![];
     loop {
         let mut infos = [const { MaybeUninit::<libc::signalfd_siginfo>::zeroed() }; AT_ONCE];
         // SAFETY: the buffer is as long as the call is told.
         let read = unsafe { libc::read(fd.as_raw_fd(), infos.as_mut_ptr().cast(), SIZE * AT_ONCE) };
+        if read < 0 {
+            match Errno::from_io_error(&io::Error::last_os_error()) {
+                Some(Errno::INTR) => continue,
+                Some(errno) if errno != Errno::AGAIN && taken.is_empty() => return Err(errno),
+                _ => return Ok(taken),
+            }
+        }
         let count = usize::try_from(read).unwrap_or_default() / SIZE;
         for info in &infos[..count] {
             // SAFETY: the kernel filled it whole, and any bytes are a valid value.
             taken.extend(incoming(unsafe { info.assume_init_ref() }));
         }
         if count < AT_ONCE {
-            return taken;
+            return Ok(taken);
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum Drained {
     Empty,
     /// The limit has passed, and something is left.
     Survivors,
+    /// The same, and this process can't send SIGKILL, for this errno: another one may.
+    Helpless(i32),
 }
 
 /// The first wait for news before SIGKILL is sent again; it doubles up to `LONGEST_PAUSE`.
@@ -53,18 +55,22 @@ impl Tree<'_> {
         if !self.reap_children(&remaining, on_reaped) {
             // The dead whom a tracer keeps from being reaped hold no cgroup.
             let _ = self.boundary.remove();
-            return Drained::Survivors;
+            return self.survivors();
         }
         // No child is left: who still lives in the boundary never was ours to reap, or escaped into a PID namespace.
         let mut pause = FIRST_LINGER;
         while !matches!(self.boundary.remove(), Ok(Occupancy::Empty)) {
-            let Some(wait) = remaining(pause) else { return Drained::Survivors };
+            let Some(wait) = remaining(pause) else { return self.survivors() };
             self.wait_for_boundary(wait);
             self.kill_boundary();
             self.kill_listed();
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Drained::Empty
+    }
+
+    fn survivors(&self) -> Drained {
+        self.obstacle.get().map_or(Drained::Survivors, Drained::Helpless)
     }
 
     /// Kills and reaps until no child is left; false if time ran out.
@@ -93,7 +99,7 @@ impl Tree<'_> {
             match dying.reap_some(bound, on_reaped) {
                 Reaped::NoChildren => return true,
                 Reaped::Nothing if self.is_spared_alone() => return true,
-                Reaped::Nothing => {}
+                Reaped::Nothing | Reaped::Unknown(_) => {}
                 // More may be waiting; new children are looked for first.
                 _ => {
                     pause = FIRST_PAUSE;
@@ -123,12 +129,13 @@ impl Tree<'_> {
         let mut killed = VecDeque::new();
         if self.sees_ancestry() {
             // What can't be read now is tried again until no child is left.
-            let _ = procfs::for_each_child(sys::own_pid(), &mut |pid| {
+            let read = procfs::for_each_child(sys::own_pid(), &mut |pid| {
                 if !self.is_spared(pid) {
                     sys::signal_child(pid, Sig::KILL);
                     killed.push_back(pid);
                 }
             });
+            self.obstacle.set(self.obstacle.get().or(read.err().and_then(|error| error.raw_os_error())));
         }
         killed
     }
@@ -140,7 +147,7 @@ impl Tree<'_> {
 
     fn kill_boundary(&self) {
         // A failure leaves it populated, which the loops above see and name at their limit.
-        let _ = self.boundary.kill();
+        self.obstacle.set(self.boundary.kill().err().and_then(|error| error.raw_os_error()));
     }
 
     /// Blocks until the boundary may have changed, at most this long.
@@ -166,7 +173,7 @@ impl Dying {
             if last == Reaped::Nothing && (count == 0 || self.pids.is_empty()) {
                 last = sys::reap_ended();
             }
-            if matches!(last, Reaped::Nothing | Reaped::NoChildren) {
+            if matches!(last, Reaped::Nothing | Reaped::NoChildren | Reaped::Unknown(_)) {
                 break;
             }
             on_reaped(last);
@@ -184,7 +191,7 @@ impl Dying {
                     return reaped;
                 }
                 Reaped::NoChildren => drop(self.pids.remove(at)),
-                Reaped::Nothing => at += 1,
+                Reaped::Nothing | Reaped::Unknown(_) => at += 1,
                 // A moment before it was killed: it is asked again.
                 Reaped::Stopped(..) | Reaped::Continued(_) => {}
             }

@@ -249,8 +249,15 @@ pub(super) fn read_numbers(mut file: impl Read, visit: &mut dyn FnMut(Pid)) -> i
 }
 
 /// Whether the numbers in /proc are pids of our own PID namespace.
-pub fn shows_our_namespace() -> bool {
-    fs::read_link("/proc/self").is_ok_and(|shown| shown.to_str() == Some(&sys::own_pid().as_raw_pid().to_string()))
+///
+/// # Errors
+/// Those of readlink(2) on a /proc that is there.
+pub fn shows_our_namespace() -> io::Result<bool> {
+    match fs::read_link("/proc/self") {
+        Ok(shown) => Ok(shown.to_str() == Some(&sys::own_pid().as_raw_pid().to_string())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether /proc shows the processes of our own PID namespace.
@@ -258,7 +265,7 @@ pub fn shows_our_namespace() -> bool {
 /// # Errors
 /// What is wrong with it and what would help, as a sentence.
 pub fn check_namespace() -> Result<(), String> {
-    if shows_our_namespace() {
+    if shows_our_namespace().map_err(|error| format!("cannot read /proc/self: {}", in_words(&error)))? {
         return Ok(());
     }
     Err("/proc is not there or shows another PID namespace; mount one for this namespace (unshare --mount-proc)".into())

@@ -16,6 +16,7 @@ pub(crate) mod scratch;
 pub(crate) mod sys;
 pub(crate) mod systemd;
 pub(crate) mod tether;
+pub(crate) mod tracer;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -6,14 +6,14 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::tether::Tether;
-use super::{BOUND, MARK, Nest, Scratch};
+use super::{BOUND, MARK, Nest, Scratch, wrapper};
 
 /// A run under way. It is killed, with all it started, when dropped.
 pub(crate) struct Running {
@@ -330,6 +330,15 @@ pub(crate) fn is_dead(pidfd: impl AsFd, within: Duration) -> bool {
             Err(error) => panic!("cannot poll a pidfd: {error}"),
         }
     }
+}
+
+/// Another run in the same cgroup, which clears away what dead owners left there.
+pub(crate) fn next_run(nest: &Nest) {
+    let mut command = Command::new(wrapper());
+    command.args(["--backend", "cgroup", "--", "true"]).stdin(Stdio::null());
+    nest.receive(&mut command);
+    let output = command.output().expect("the wrapper can be started");
+    assert!(output.status.success(), "the next run: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A pidfd, unless there is no such process.

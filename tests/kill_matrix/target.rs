@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::tracer::{self, Traced};
-use crate::common::{Backend, Ended, Nest, Run, Running, Scratch, kin, running, wrapper};
+use crate::common::running::{self, next_run};
+use crate::common::tracer::{self, Traced};
+use crate::common::{Backend, Nest, Run, Running, Scratch, kin};
 
 /// A run that is killed again and again.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +81,10 @@ impl Setting {
     }
 
     /// How many children each generation has before the one that is followed, down to the one that is held: on the pidns
-    /// backend the front has a probe before all, and the keeper an init before the command.
+    /// backend the keeper has an init before the command.
     fn births_before(self, held: Generation) -> Vec<usize> {
         let keeper = 1 + usize::from(self.has_deputy);
-        let is_early = |parent| parent == FRONT || parent == keeper;
-        (FRONT..held).map(|parent| usize::from(self.backend == Backend::Pidns && is_early(parent))).collect()
+        (FRONT..held).map(|parent| usize::from(self.backend == Backend::Pidns && parent == keeper)).collect()
     }
 
     /// Holds a process at moments spread over all of its life, and kills another, or it, then. A moment is the begin or
@@ -135,7 +134,6 @@ impl Target {
         let is_true = match kill {
             Some(kill) if kill.killed_front && died_of_kill => true,
             Some(kill) if !kill.killed_front && ended.status.code() == Some(125) => true,
-            _ if self.is_by_probe(kill, &ended) => true,
             // Nobody was killed, or only after it had been said how it all ended.
             _ => ended.status.code().is_some_and(|code| self.setting.scenario.usual.contains(&code)),
         };
@@ -143,10 +141,6 @@ impl Target {
             self.run.fail(&format!("{what}: wrong status"));
         }
         let mut alive = self.members(bystander);
-        if self.is_by_probe(kill, &ended) {
-            // A probe that was killed can't wait for the end of its own child, which it shares with nobody.
-            alive.clear();
-        }
         if kill.is_some_and(|kill| kill.killed_deputy) {
             // A keeper without its deputy is nobody's child that could be waited for: it may be about to exit.
             alive.retain(|pid| !kin::is_wrapper(*pid));
@@ -168,12 +162,6 @@ impl Target {
         }
     }
 
-    /// Whether the victim was a probe, the first child of the front on the pidns backend: nothing was started then.
-    fn is_by_probe(&self, kill: Option<&Kill>, ended: &Ended) -> bool {
-        let is_refusal = ended.status.code() == Some(195) && self.setting.backend == Backend::Pidns;
-        is_refusal && kill.is_some_and(|kill| !kill.killed_front)
-    }
-
     fn check_leaves(&mut self, kill: Option<&Kill>, bystander: Option<u32>, what: &str) {
         let left = kin::leaves(self.run.nest());
         // Between the birth of the leaf and that of the keeper the front is alone in knowing of it.
@@ -193,13 +181,4 @@ impl Target {
         let members = self.run.nest().map(Nest::members).unwrap_or_default();
         members.into_iter().filter(|pid| Some(*pid) != bystander).collect()
     }
-}
-
-/// Another run in the same cgroup, which clears away what dead owners left there.
-pub(crate) fn next_run(nest: &Nest) {
-    let mut command = Command::new(wrapper());
-    command.args(["--backend", "cgroup", "--", "true"]).stdin(Stdio::null());
-    nest.receive(&mut command);
-    let output = command.output().expect("the wrapper can be started");
-    assert!(output.status.success(), "the next run: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -169,7 +169,9 @@ fn hear(answer: &UnixStream, signals: BorrowedFd<'_>) -> Heard {
         } else if !fds[1].revents().is_empty() {
             // Our own are of writes to a closed pipe, or beyond a limit of file size.
             let own = sys::own_pid().as_raw_pid().unsigned_abs();
-            if let Some(incoming) = sys::read_signals(signals).into_iter().find(|incoming| incoming.pid != own) {
+            // What can't be read stays there for whoever needs it more.
+            let taken = sys::read_signals(signals).unwrap_or_default();
+            if let Some(incoming) = taken.into_iter().find(|incoming| incoming.pid != own) {
                 return Heard::Signal(incoming.sig, said);
             }
         }

@@ -1,4 +1,4 @@
-//! A small tracer, ptrace(2): it holds one process of a run at a system call of the test's choice.
+//! A small tracer, ptrace(2): it holds one process of a run at a system call of the test's choice, and can make that fail.
 //!
 //! A tracer is a thread, and the wrapper's tracer is the thread that started it. One process is traced at a time:
 //! each is let go of as soon as the one that is wanted is born.
@@ -20,6 +20,15 @@ pub(crate) fn be_traced() -> std::io::Result<()> {
 pub(crate) struct Traced {
     /// The front and its line of children down to this process.
     lineage: Vec<Pid>,
+    /// It stands before a system call.
+    is_in_call: bool,
+}
+
+/// A system call that is about to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) number: i64,
+    pub(crate) first_argument: u64,
 }
 
 /// What a traced process came to.
@@ -36,7 +45,7 @@ impl Traced {
     /// its birth; `None` if the run ended without one. From generation to generation so many births are let pass first.
     pub(crate) fn follow(front: u32, execs: usize, generations: &[usize]) -> Option<Traced> {
         let front = Pid::from_raw(front.cast_signed());
-        let mut traced = Traced { lineage: vec![front] };
+        let mut traced = Traced { lineage: vec![front], is_in_call: false };
         // The stop that the first exec makes, before there are options.
         wait_for_stop(front)?;
         traced.set(Options::PTRACE_O_TRACEEXEC);
@@ -73,7 +82,7 @@ impl Traced {
         self.lineage.iter().map(|pid| pid.as_raw().cast_unsigned()).collect()
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         *self.lineage.last().expect("a lineage begins with the front")
     }
 
@@ -86,6 +95,32 @@ impl Traced {
             }
         }
         stops
+    }
+
+    /// Lets it run to the beginning of its next system call; `None` if it called exec or ended before.
+    pub(crate) fn next_call(&mut self) -> Option<Call> {
+        loop {
+            if self.go_on(ptrace::syscall)? != Stop::SystemCall {
+                return None;
+            }
+            let call = registers::call_at_entry(self.pid()).filter(|_| !self.is_in_call);
+            self.is_in_call = call.is_some();
+            if call.is_some() {
+                return call;
+            }
+        }
+    }
+
+    /// The call that it stands before comes back with this errno, whether it is made all the same or not at all.
+    pub(crate) fn fail_call(&mut self, errno: i32, is_made: bool) {
+        if !is_made {
+            registers::skip_call(self.pid());
+        }
+        // One that was killed meanwhile gets no answer.
+        if self.go_on(ptrace::syscall) == Some(Stop::SystemCall) {
+            registers::answer(self.pid(), errno);
+        }
+        self.is_in_call = false;
     }
 
     /// Ends the tracing, whether it was killed or not.
@@ -131,4 +166,49 @@ fn wait_for_stop(pid: Pid) -> Option<WaitStatus> {
         WaitStatus::Exited(..) | WaitStatus::Signaled(..) => None,
         _ => waitpid(pid, Some(WaitPidFlag::__WALL)).ok(),
     }
+}
+
+/// System calls as the registers show them, of one architecture only.
+#[cfg(target_arch = "x86_64")]
+mod registers {
+    use super::{Call, Pid, libc, ptrace};
+
+    /// What stands in place of a result before the call is made.
+    const NOT_MADE: u64 = u64::MAX - libc::ENOSYS as u64 + 1;
+
+    pub(super) fn call_at_entry(pid: Pid) -> Option<Call> {
+        let registers = ptrace::getregs(pid).ok()?;
+        let number = registers.orig_rax.cast_signed();
+        (registers.rax == NOT_MADE).then_some(Call { number, first_argument: registers.rdi })
+    }
+
+    /// There is no call of this number.
+    pub(super) fn skip_call(pid: Pid) {
+        change(pid, |registers| registers.orig_rax = u64::MAX);
+    }
+
+    pub(super) fn answer(pid: Pid, errno: i32) {
+        change(pid, |registers| registers.rax = i64::from(-errno).cast_unsigned());
+    }
+
+    fn change(pid: Pid, change: impl FnOnce(&mut libc::user_regs_struct)) {
+        // Fails only if it was killed.
+        if let Ok(mut registers) = ptrace::getregs(pid) {
+            change(&mut registers);
+            let _ = ptrace::setregs(pid, registers);
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod registers {
+    use super::{Call, Pid};
+
+    pub(super) fn call_at_entry(_: Pid) -> Option<Call> {
+        None
+    }
+
+    pub(super) fn skip_call(_: Pid) {}
+
+    pub(super) fn answer(_: Pid, _: i32) {}
 }
