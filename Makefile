@@ -18,7 +18,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos gnu-check demo bench bench-check bench-picture install uninstall man completions docs \
+.PHONY: build static test chaos soak gnu-check demo bench bench-check bench-picture install uninstall man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -33,12 +33,13 @@ static: ## build a binary that needs no shared library, target/static/treekill-r
 test: ## formatting, lints, docs, every test as this user and, when root, as an ordinary user
 	tests/run-tests
 
-# The programs that the tests run are examples, which `--test` alone does not build.
-chaos: ## ten thousand random process trees on each backend
-	$(CARGO) build --release --example fixture
-	TREEKILL_CHAOS_TREES=$${TREEKILL_CHAOS_TREES:-10000} \
-		$(CARGO) test --release --test chaos -- --nocapture
+chaos: ## random trees under stress on each backend; about fifteen minutes
+	tests/endurance chaos
 
+soak: ## five minutes of mixed runs, after which everything is as it was before
+	tests/endurance soak
+
+# The programs that the tests run are examples, which `--test` alone does not build.
 gnu-check: ## ten thousand command lines through us and the machine's GNU timeout
 	$(CARGO) build --release --example fixture
 	TREEKILL_GNU_LINES=$${TREEKILL_GNU_LINES:-10000} \
