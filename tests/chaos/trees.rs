@@ -186,7 +186,7 @@ impl Tree {
     pub(crate) fn harvest(mut self) -> Finding {
         let ended = self.running.wait();
         let status = Status::from(ended.status);
-        if self.front_died_first(status) {
+        if self.front_died_first(status) || self.probe_died_first(status) {
             // The keeper ends the tree now, and nobody waits for it but us.
             drop(self.elsewhere.take());
             self.running.all_die();
@@ -219,6 +219,12 @@ impl Tree {
         may_be_killed && status == Status::Death(Signal::KILL.as_raw())
     }
 
+    /// The first child of the front may be a probe of namespaces. One that is killed can't wait for its own child, which ends
+    /// without having done anything.
+    fn probe_died_first(&self, status: Status) -> bool {
+        self.struck == Some(Victim::Keeper) && status == Status::Code(195)
+    }
+
     /// What is wrong with the end of the run, if something is.
     fn complaint(&self, status: Status, ended: &Ended) -> Option<String> {
         if matches!(self.wrapper, Wrapper::Control(_)) {
@@ -229,7 +235,7 @@ impl Tree {
         let is_known = match (self.condition, status) {
             (Condition::Calm, status) => scenario.allowed(plan, was_set_up).contains(&status),
             (_, Status::Code(194)) => false,
-            // Nothing has started, and it says so. The first child of the front may be a probe of namespaces.
+            // Nothing has started, and it says so.
             (Condition::Pids, Status::Code(125 | 195)) => ended.count("born") == 0 && !ended.stderr.is_empty(),
             (Condition::Killed, Status::Code(125 | 195)) => self.struck == Some(Victim::Keeper),
             (Condition::Memory, Status::Code(125 | 195)) => !ended.stderr.is_empty(),
