@@ -73,7 +73,7 @@ impl Condition {
             Condition::Calm => 100,
             Condition::Killed | Condition::Pids => 60,
             Condition::Crowd => 50,
-            Condition::Memory => 20,
+            Condition::Memory => 15,
         }
     }
 }
