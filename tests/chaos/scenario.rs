@@ -2,11 +2,12 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::common::BOUND;
+use crate::common::{BOUND, Backend, Run};
 use crate::plan::{Dice, End, Plan, Reaction};
 
 /// What the wrapper is asked to do with a tree, times in milliseconds.
@@ -40,7 +41,16 @@ impl Scenario {
             }
         }
         scenario.signals.sort_by_key(|(at, _)| *at);
-        scenario
+        scenario.stretched(slowness())
+    }
+
+    /// On a machine that is so many times slower a tree grows so much later.
+    fn stretched(mut self, times: u64) -> Scenario {
+        self.timeout = self.timeout.map(|timeout| timeout * times);
+        self.kill_after *= times;
+        self.leftover_grace *= times;
+        self.signals.iter_mut().for_each(|(at, _)| *at *= times);
+        self
     }
 
     pub(crate) fn options(&self) -> String {
@@ -113,4 +123,20 @@ impl From<ExitStatus> for Status {
             (None, signal) => Status::Death(signal.expect("it exited or died")),
         }
     }
+}
+
+/// How many times longer a run takes here than on a usual machine, an emulated one for example.
+fn slowness() -> u64 {
+    static TIMES: OnceLock<u64> = OnceLock::new();
+    *TIMES.get_or_init(|| {
+        let usual = Duration::from_millis(10);
+        let takes = || {
+            let started = Instant::now();
+            Run::new(Backend::Subreaper).untethered().command(["true"]).finish().exited(0);
+            started.elapsed()
+        };
+        // The first one has files to read.
+        let shortest = (0..3).map(|_| takes()).min().unwrap_or(usual);
+        u64::try_from(shortest.as_micros() / usual.as_micros()).unwrap_or(1).max(1)
+    })
 }

@@ -157,6 +157,10 @@ impl Tree {
 
     /// Sends what the scenario has for it at its moments, which are what is tried here: nowhere else is slept.
     pub(crate) fn disturb(&self) {
+        // A control is to come to what it does wrong.
+        if matches!(self.wrapper, Wrapper::Control(_)) {
+            return;
+        }
         for (at, signal) in &self.scenario.signals {
             sleep_until(self.started + Duration::from_micros(*at));
             self.running.signal(*signal);
@@ -243,7 +247,8 @@ impl Tree {
             _ => true,
         };
         let bound = scenario.bound();
-        if is_known && ended.took < bound {
+        // In a crowd others are waited for first.
+        if is_known && (ended.took < bound || self.condition == Condition::Crowd) {
             return None;
         }
         let struck = self.struck;
