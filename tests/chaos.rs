@@ -36,8 +36,8 @@ const WORKERS: usize = 2;
 const CROWD: u64 = 200;
 
 /// The memory of a worker's trees, and what presses on it.
-const MEMORY: u64 = 24 << 20;
-const HOG_MEBIBYTES: &str = "64";
+const MEMORY: u64 = 64 << 20;
+const HOG_MEBIBYTES: &str = "128";
 
 /// One would disturb the other.
 static ONE_CONDITION_AT_A_TIME: Mutex<()> = Mutex::new(());
