@@ -18,7 +18,8 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos faults gnu-check model fuzz deps msrv miri sanitize demo bench bench-check bench-picture install uninstall man completions docs \
+.PHONY: build static test chaos soak faults gnu-check model fuzz deps msrv miri sanitize demo bench bench-check bench-picture \
+	install uninstall man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run
@@ -33,13 +34,13 @@ static: ## build a binary that needs no shared library, target/static/treekill-r
 test: ## formatting, lints, docs, every test as this user and, when root, as an ordinary user
 	tests/run-tests
 
-# The programs that the tests run are examples, which `--test` alone does not build.
-chaos: ## ten thousand random process trees on each backend
-	$(CARGO) build --release --example fixture
-	TREEKILL_CHAOS_TREES=$${TREEKILL_CHAOS_TREES:-10000} \
-		$(CARGO) test --release --test chaos -- --nocapture
+chaos: ## random trees under stress on each backend; about fifteen minutes
+	tests/endurance chaos
 
-# The last line is the walk's own, not that of cargo.
+soak: ## five minutes of mixed runs, after which everything is as it was before
+	tests/endurance soak
+
+# The programs that the tests run are examples, which `--test` alone does not build; the last line is the walk's own.
 faults: ## a fault at every system call of ours; TREEKILL_FAULTS="cgroup keeper ppoll" tries only those of such names
 	$(CARGO) build --example fixture
 	TREEKILL_FAULTS="$$TREEKILL_FAULTS" $(CARGO) test --test faults -- --nocapture | \

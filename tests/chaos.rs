@@ -1,186 +1,84 @@
-//! Random trees under treekill-run: whatever they do, nothing is alive when it returns, and nobody else is hit.
+//! Random trees under treekill-run: whatever they do and whatever the machine lacks, nothing is alive when it returns,
+//! no leaf is left, and nobody else is hit.
 //!
-//! A failure prints the seed of its tree; `TREEKILL_CHAOS_SEED=N TREEKILL_CHAOS_TREES=1` grows that one again, and
-//! `TREEKILL_CHAOS_TREES` alone is how many are grown on each backend.
+//! Each condition prints a line for each backend, which `tests/endurance` adds up. A failure prints the seed of its tree;
+//! `TREEKILL_CHAOS_SEED=N TREEKILL_CHAOS_TREES=1` grows that one again under each condition, and `TREEKILL_CHAOS_TREES`
+//! alone is how many are grown on each backend under the first condition, and in proportion under the others;
+//! `TREEKILL_CHAOS_BACKENDS` names the backends.
 
 mod common;
 
 #[allow(dead_code, reason = "how a tree is grown is the fixture's business")]
 #[path = "fixture/tree/plan.rs"]
 mod plan;
+#[path = "chaos/scenario.rs"]
+mod scenario;
+#[path = "chaos/trees.rs"]
+mod trees;
 
 use std::fmt;
-use std::io::{BufRead as _, BufReader};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use common::{BOUND, Backend, Nest, Run, kin, needs};
-use plan::{Dice, End, Plan, Reaction};
-use rustix::process::Signal;
+use common::{BOUND, Backend, Fence, Run, fixture, needs, sys, systemd};
+use plan::Dice;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
+use trees::{Bystander, Finding, Tree, Wrapper, next_ended};
 
 /// How many trees are in the air at a time on each backend: they spend most of their lives waiting.
 const WORKERS: usize = 2;
 
-/// What the wrapper is asked to do with a tree, times in milliseconds.
-#[derive(Debug)]
-struct Scenario {
-    timeout: Option<u64>,
-    kill_after: u64,
-    leftover_grace: u64,
-    waits_for_leftovers: bool,
-    /// Microseconds after the start, and what is sent to the front then.
-    signals: Vec<(u64, Signal)>,
-}
+/// How many wrappers start at once in a crowd.
+const CROWD: u64 = 200;
 
-impl Scenario {
-    fn of_seed(seed: u64, plan: &Plan) -> Scenario {
-        let mut dice = Dice::new(!seed);
-        let has_timeout = !plan.command_ends() || dice.percent(50);
-        let timeout = 1 + dice.below(60);
-        let mut scenario = Scenario {
-            timeout: has_timeout.then_some(timeout),
-            kill_after: 1 + dice.below(60),
-            leftover_grace: dice.below(30),
-            waits_for_leftovers: has_timeout && dice.percent(15),
-            signals: Vec::new(),
-        };
-        for chance in [40, 15] {
-            if dice.percent(chance) {
-                let signal =
-                    dice.pick(&[Signal::TERM, Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1]);
-                scenario.signals.push((dice.below(50_000), signal));
-            }
-        }
-        scenario.signals.sort_by_key(|(at, _)| *at);
-        scenario
-    }
+/// The memory of a worker's trees, and what presses on it.
+const MEMORY: u64 = 64 << 20;
+const HOG_MEBIBYTES: &str = "128";
 
-    fn options(&self) -> String {
-        let Scenario { kill_after, leftover_grace, .. } = self;
-        let timeout = self.timeout.unwrap_or(0);
-        let policy = if self.waits_for_leftovers { "wait" } else { "kill" };
-        format!(
-            "--timeout {timeout}ms --kill-after {kill_after}ms --leftovers {policy} --leftover-grace {leftover_grace}ms"
-        )
-    }
+/// One would disturb the other.
+static ONE_CONDITION_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    /// The statuses that the exit table knows for this command, these options and these signals.
-    fn allowed(&self, plan: &Plan, was_set_up: bool) -> Vec<Status> {
-        let command = plan.command();
-        let is_signalled = !self.signals.is_empty();
-        let mut allowed = Vec::new();
-        match command.end {
-            End::Exit(0) | End::ThreadExit(0) => {
-                // A stop that a signal began before the command's end leaves no leftovers behind.
-                if is_signalled || self.waits_for_leftovers || !plan.surely_leaves_somebody() {
-                    allowed.push(Status::Code(0));
-                }
-                allowed.push(Status::Code(193));
-            }
-            End::Exit(status) | End::ThreadExit(status) => allowed.push(Status::Code(status)),
-            End::Signal(signal) => allowed.push(Status::Death(signal)),
-            End::Never | End::Stop | End::Freeze => {}
-        }
-        // The default is death by the first signal. It comes at once, unless the command is stopped or frozen then, or so
-        // new that it has everything blocked, as a new thread has, or has to act itself, since a core dump may go with it.
-        let acts_late = matches!(command.end, End::Stop | End::Freeze | End::ThreadExit(_));
-        let dies_late = !was_set_up || acts_late || self.sends(Signal::QUIT);
-        let can_need_kill = command.reaction != Reaction::Default || dies_late;
-        if self.timeout.is_some() {
-            allowed.push(Status::Code(124));
-        }
-        if can_need_kill && (self.timeout.is_some() || is_signalled) {
-            allowed.push(Status::Code(137));
-        }
-        // A signal may come before the command has set its reaction up, or even before the front has.
-        allowed.extend(self.signals.iter().map(|(_, signal)| Status::Death(signal.as_raw())));
-        if let (Reaction::Exit { status, .. }, true) = (command.reaction, is_signalled) {
-            allowed.push(Status::Code(status));
-        }
-        allowed
-    }
-
-    fn sends(&self, wanted: Signal) -> bool {
-        self.signals.iter().any(|(_, signal)| *signal == wanted)
-    }
-
-    /// The longest that the wrapper may take on a machine that is busy with other things too.
-    fn bound(&self) -> Duration {
-        let own = self.timeout.unwrap_or(0) + self.kill_after + self.leftover_grace;
-        Duration::from_millis(own) + BOUND / 2
-    }
-}
-
-/// How the wrapper ended.
+/// What the trees have to bear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
-    Code(u8),
-    Death(i32),
+enum Condition {
+    Calm,
+    /// Something takes all the memory that they and their wrapper may have, again and again.
+    Memory,
+    /// There is room for a few processes only, the wrapper's included.
+    Pids,
+    /// Two hundred wrappers start at once.
+    Crowd,
+    /// Front or keeper is killed at some moment.
+    Killed,
 }
 
-impl From<ExitStatus> for Status {
-    fn from(status: ExitStatus) -> Status {
-        match (status.code(), status.signal()) {
-            (Some(code), _) => Status::Code(u8::try_from(code).expect("an exit status is a byte")),
-            (None, signal) => Status::Death(signal.expect("it exited or died")),
+impl Condition {
+    fn name(self) -> &'static str {
+        match self {
+            Condition::Calm => "calm",
+            Condition::Memory => "memory",
+            Condition::Pids => "pids",
+            Condition::Crowd => "crowd",
+            Condition::Killed => "killed",
+        }
+    }
+
+    /// How many trees of a hundred.
+    fn share(self) -> u64 {
+        match self {
+            Condition::Calm => 100,
+            Condition::Killed | Condition::Pids => 60,
+            Condition::Crowd => 50,
+            Condition::Memory => 15,
         }
     }
 }
 
-/// A process that has nothing to do with any tree.
-struct Bystander(Child);
-
-impl Bystander {
-    fn new() -> Bystander {
-        // It ends with its stdin, and so with this test.
-        Bystander(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat is everywhere"))
-    }
-
-    fn is_alive(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
-    }
-}
-
-impl Drop for Bystander {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A PID namespace that exists before the tree that escapes into it; its end is the end of all in it.
-struct Elsewhere(Child);
-
-impl Elsewhere {
-    fn new() -> Elsewhere {
-        let mut child = Command::new("unshare")
-            .args(["--pid", "--fork", "--kill-child", "sh", "-c", "echo ready && exec cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("root makes PID namespaces");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("it was asked for");
-        BufReader::new(stdout).read_line(&mut line).expect("its first process says that it is there");
-        assert_eq!(line, "ready\n");
-        Elsewhere(child)
-    }
-
-    fn path(&self) -> String {
-        format!("/proc/{}/ns/pid_for_children", self.0.id())
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What all trees together came to.
+/// What all trees of a backend came to.
 #[derive(Default)]
 struct Totals {
     trees: AtomicU64,
@@ -199,63 +97,133 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Counts what must be nothing and fails when it is not.
-fn none_of(count: &AtomicU64, found: &[impl fmt::Debug], what: &str) {
-    count.fetch_add(found.len() as u64, Ordering::Relaxed);
-    assert!(found.is_empty(), "{what}: {found:?}");
+impl Totals {
+    /// Counts a tree; gives what is wrong with it.
+    fn add(&self, finding: &Finding, bystander: &mut Bystander) -> Option<String> {
+        let stranger_is_hit = !bystander.is_alive();
+        if stranger_is_hit {
+            *bystander = Bystander::new();
+        }
+        let add = |count: &AtomicU64, number: usize| count.fetch_add(number as u64, Ordering::Relaxed);
+        add(&self.trees, 1);
+        add(&self.processes, finding.processes);
+        add(&self.survivors, finding.survivors.len());
+        add(&self.strangers, usize::from(stranger_is_hit));
+        add(&self.leaves, finding.leaves.len());
+        let faults = [
+            (!finding.survivors.is_empty()).then(|| format!("alive after the return: {:?}", finding.survivors)),
+            (!finding.leaves.is_empty()).then(|| format!("leaves that were not removed: {:?}", finding.leaves)),
+            stranger_is_hit.then(|| "killed, and nobody's child: the bystander".into()),
+            finding.complaint.clone(),
+        ];
+        let faults: Vec<String> = faults.into_iter().flatten().collect();
+        (!faults.is_empty()).then(|| faults.join("\n"))
+    }
 }
 
-/// Grows trees one after the other.
+/// Grows trees under a condition.
 struct Grower<'a> {
-    backend: Backend,
+    wrapper: Wrapper,
+    condition: Condition,
     totals: &'a Totals,
     bystander: Bystander,
-    /// A cgroup outside every boundary.
-    away: Option<Nest>,
+    fence: Option<Fence>,
     /// There are PID namespaces to escape into.
     has_elsewhere: bool,
 }
 
-impl Grower<'_> {
-    fn grow(&mut self, seed: u64) {
-        let plan = Plan::of_seed(seed);
-        let scenario = Scenario::of_seed(seed, &plan);
-        let elsewhere = (plan.escapes() && self.has_elsewhere).then(Elsewhere::new);
-        let mut steps = format!("tree grow --seed {seed}");
-        if let Some(away) = &self.away {
-            steps += &format!(" --away {}", away.path().display());
-        }
-        if let Some(elsewhere) = &elsewhere {
-            steps += &format!(" --elsewhere {}", elsewhere.path());
-        }
-        let started = Instant::now();
-        let mut running = Run::new(self.backend).options(&scenario.options()).fixture(&steps).may_leave().spawn();
-        for (at, signal) in &scenario.signals {
-            // The moment is what is tried here, so this is the one place that sleeps.
-            std::thread::sleep((started + Duration::from_micros(*at)).saturating_duration_since(Instant::now()));
-            running.signal(*signal);
-        }
-        let ended = running.wait();
-
-        // Ancestry alone cannot hold those who joined another PID namespace: they are escaped, not overlooked.
-        if elsewhere.is_none() || self.backend == Backend::Cgroup {
-            let survivors: Vec<u32> =
-                [running.nest(), self.away.as_ref()].into_iter().flatten().flat_map(Nest::members).collect();
-            none_of(&self.totals.survivors, &survivors, "alive after the return");
-        }
-        drop(elsewhere);
-        running.all_die();
-        none_of(&self.totals.leaves, &kin::leaves(running.nest()), "leaves that were not removed");
-        let strangers = if self.bystander.is_alive() { &[][..] } else { &["the bystander"] };
-        none_of(&self.totals.strangers, strangers, "killed, and nobody's child");
-
-        let was_set_up = ended.lines.iter().any(|line| line == "born 0");
-        let (status, allowed) = (Status::from(ended.status), scenario.allowed(&plan, was_set_up));
-        assert!(allowed.contains(&status), "{status:?} is none of {allowed:?}\n{scenario:?}\n{plan:#?}\n{ended}");
-        ended.took_less_than(scenario.bound());
-        self.totals.trees.fetch_add(1, Ordering::Relaxed);
-        self.totals.processes.fetch_add(ended.count("born") as u64, Ordering::Relaxed);
+impl<'a> Grower<'a> {
+    fn new(wrapper: Wrapper, condition: Condition, totals: &'a Totals) -> Grower<'a> {
+        let fence = match condition {
+            Condition::Memory | Condition::Pids => Fence::of(condition.name()),
+            _ => None,
+        };
+        // Who goes there outlives a control on any machine.
+        let is_ours = matches!(wrapper, Wrapper::Ours(_));
+        let has_elsewhere = is_ours && needs::is_root() && needs::has("pidns");
+        Grower { wrapper, condition, totals, bystander: Bystander::new(), fence, has_elsewhere }
     }
+
+    fn plant(&self, seed: u64) -> Tree {
+        let room = 1 + Dice::new(seed).below(12);
+        let shape = |run: Run| match (self.condition, &self.fence) {
+            (Condition::Pids, Some(fence)) => {
+                fence.allow_processes(room);
+                fence.around(run)
+            }
+            (Condition::Pids, None) => {
+                let most = Some(own_tasks() + room - 1);
+                run.setup(move || Ok(setrlimit(Resource::Nproc, Rlimit { current: most, maximum: most })?))
+            }
+            (_, Some(fence)) => fence.around(run),
+            (_, None) => run,
+        };
+        Tree::plant(&self.wrapper, self.condition, seed, self.has_elsewhere, shape)
+    }
+
+    /// Grows a tree; gives what is wrong with it.
+    fn grow(&mut self, seed: u64) -> Option<String> {
+        let mut tree = self.plant(seed);
+        if self.condition == Condition::Killed {
+            tree.strike(seed);
+        } else {
+            tree.disturb();
+        }
+        self.totals.add(&tree.harvest(), &mut self.bystander)
+    }
+
+    /// Grows every one of these, or stops at the first fault.
+    fn grow_all(&mut self, seeds: impl Iterator<Item = u64>) {
+        let _hog = match &self.fence {
+            Some(fence) if self.condition == Condition::Memory => Some(Hog::in_(fence)),
+            _ => None,
+        };
+        for seed in seeds {
+            let grown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.grow(seed)));
+            let fault = grown.unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>();
+                Some(text.cloned().unwrap_or_else(|| "a panic, see above".into()))
+            });
+            if let Some(fault) = fault {
+                let condition = self.condition.name();
+                panic!("TREEKILL_CHAOS_SEED={seed} TREEKILL_CHAOS_TREES=1 {condition} {:?}: {fault}", self.wrapper);
+            }
+        }
+        if let (Condition::Memory, Some(fence)) = (self.condition, &self.fence) {
+            assert_ne!(fence.memory_kills(), 0, "nobody was short of memory: this shows nothing");
+        }
+    }
+}
+
+/// What takes the memory of a fence.
+struct Hog(Child);
+
+impl Hog {
+    fn in_(fence: &Fence) -> Hog {
+        fence.allow_memory(MEMORY);
+        let mut command = Command::new(fixture());
+        command.args(["tree", "hog", HOG_MEBIBYTES]).stdin(Stdio::null());
+        fence.receive(&mut command);
+        sys::before_exec(&mut command, || Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+        let _forking = sys::forking();
+        Hog(command.spawn().expect("the fixture was built"))
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How many tasks there are of this user's: what the limit on them counts, getrlimit(2).
+fn own_tasks() -> u64 {
+    let own = rustix::process::geteuid().as_raw();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let owned = processes.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == own));
+    let tasks = owned.map(|entry| fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count));
+    tasks.sum::<usize>() as u64
 }
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -263,40 +231,182 @@ fn number_from(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not '{text}'")))
 }
 
-/// Grows every `WORKERS`th tree and says the seed of the one that failed.
-fn grow_some(backend: Backend, totals: &Totals, seeds: impl Iterator<Item = u64>) {
-    let has_elsewhere = needs::is_root() && needs::has("pidns");
-    let mut grower = Grower { backend, totals, bystander: Bystander::new(), away: Nest::new(), has_elsewhere };
-    for seed in seeds {
-        let grown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| grower.grow(seed)));
-        if let Err(panic) = grown {
-            eprintln!("failed: TREEKILL_CHAOS_SEED={seed} TREEKILL_CHAOS_TREES=1, backend {}", backend.name());
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
-
-#[test]
-fn random_trees_leave_nothing_alive_and_no_stranger_is_hit() {
-    let trees = number_from("TREEKILL_CHAOS_TREES").unwrap_or(100);
-    let first = number_from("TREEKILL_CHAOS_SEED").unwrap_or_else(|| {
+fn first_seed() -> u64 {
+    number_from("TREEKILL_CHAOS_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(0, |time| time.as_secs()) * 1_000_000
-    });
+    })
+}
+
+/// How many trees are grown on each backend.
+fn trees_under(condition: Condition) -> u64 {
+    let of_hundred = number_from("TREEKILL_CHAOS_TREES").unwrap_or(60);
+    (of_hundred * condition.share()).div_ceil(100)
+}
+
+/// Those that work here, or those of them that `TREEKILL_CHAOS_BACKENDS` names.
+fn backends() -> Vec<Backend> {
     let mut backends = vec![Backend::Subreaper];
     if needs::has("cgroup") {
         backends.push(Backend::Cgroup);
     }
-    let totals = Totals::default();
-    let panics: Vec<_> = std::thread::scope(|scope| {
-        let worker = |backend, worker| {
-            let (seeds, totals) = ((first..first + trees).skip(worker).step_by(WORKERS), &totals);
-            scope.spawn(move || grow_some(backend, totals, seeds))
+    if needs::has("pidns") {
+        backends.push(Backend::Pidns);
+    }
+    // Elsewhere its tests run in a machine of their own, and so do these.
+    if systemd::is_reachable().is_ok() {
+        backends.push(Backend::Systemd);
+    }
+    if let Ok(chosen) = std::env::var("TREEKILL_CHAOS_BACKENDS") {
+        backends.retain(|backend| chosen.split(',').any(|name| name == backend.name()));
+    }
+    backends
+}
+
+/// Grows trees under a condition on each backend and prints what they came to.
+fn grow_under(condition: Condition, grow: impl Fn(Backend, u64, &Totals) -> Result<(), usize> + Sync) {
+    let _alone = ONE_CONDITION_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let started = Instant::now();
+    let trees = trees_under(condition);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let grow = &grow;
+        let grown = |backend| {
+            let totals = Totals::default();
+            let result = grow(backend, trees, &totals);
+            (backend, totals, result)
         };
-        let workers: Vec<_> =
-            backends.iter().flat_map(|&backend| (0..WORKERS).map(move |number| worker(backend, number))).collect();
-        workers.into_iter().filter_map(|worker| worker.join().err()).collect()
+        let backends: Vec<_> = backends().into_iter().map(|backend| scope.spawn(move || grown(backend))).collect();
+        backends.into_iter().map(|backend| backend.join().expect("it counts what it catches")).collect()
     });
-    println!("{totals}");
-    assert!(panics.is_empty(), "{} workers met a tree that failed, see above", panics.len());
+    for (backend, totals, _) in &results {
+        if *backend == Backend::Systemd {
+            totals.leaves.fetch_add(units_left(), Ordering::Relaxed);
+        }
+        println!("chaos: {:<7} {:<9} {totals}", condition.name(), backend.name());
+    }
+    eprintln!("{} took {:?}", condition.name(), started.elapsed());
+    for (backend, totals, result) in &results {
+        let name = backend.name();
+        assert!(result.is_ok(), "{result:?} workers on {name} met a tree that failed, see above: {totals}");
+        assert_eq!(totals.leaves.load(Ordering::Relaxed), 0, "leaves on {name}");
+    }
+}
+
+/// Scopes of ours that systemd still has when it has had time to forget them.
+fn units_left() -> u64 {
+    let deadline = Instant::now() + BOUND;
+    loop {
+        let list = systemd::systemctl(&["list-units", "--all", "--plain", "--no-legend", "treekill-run-*.scope"]);
+        let left = list.lines().count() as u64;
+        if left == 0 || Instant::now() > deadline {
+            return left;
+        }
+    }
+}
+
+/// Each worker grows every `WORKERS`th tree.
+fn grow_one_by_one(condition: Condition, workers: usize) {
+    grow_under(condition, |backend, trees, totals| {
+        let first = first_seed();
+        let failed = std::thread::scope(|scope| {
+            let worker = |number| {
+                let seeds = (first..first + trees).skip(number).step_by(workers);
+                scope.spawn(move || Grower::new(Wrapper::Ours(backend), condition, totals).grow_all(seeds))
+            };
+            let workers: Vec<_> = (0..workers).map(worker).collect();
+            workers.into_iter().filter_map(|worker| worker.join().err()).count()
+        });
+        if failed == 0 { Ok(()) } else { Err(failed) }
+    });
+}
+
+#[test]
+fn random_trees_leave_nothing_alive_and_no_stranger_is_hit() {
+    grow_one_by_one(Condition::Calm, WORKERS);
+}
+
+#[test]
+fn trees_whose_front_or_keeper_is_killed_leave_nothing_alive() {
+    grow_one_by_one(Condition::Killed, WORKERS);
+}
+
+#[test]
+fn trees_in_a_full_pid_table_end_or_do_not_begin() {
+    if needs::is_root() && Fence::of("pids").is_none() {
+        return needs::skip("pids", "no pids controller is here to limit root with");
+    }
+    // A limit on a user's processes counts those of all workers.
+    grow_one_by_one(Condition::Pids, 1);
+}
+
+#[test]
+fn trees_under_memory_pressure_leave_nothing_alive() {
+    if Fence::of("memory").is_none() {
+        return needs::skip("memory", "no memory controller is here to limit these tests with");
+    }
+    grow_one_by_one(Condition::Memory, 1);
+}
+
+#[test]
+fn two_hundred_trees_at_once_leave_nothing_alive() {
+    // A run holds a handful of descriptors.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        .expect("up to the hard limit");
+    grow_under(Condition::Crowd, |backend, trees, totals| {
+        let crowd = || {
+            let mut grower = Grower::new(Wrapper::Ours(backend), Condition::Crowd, totals);
+            let (first, share) = (first_seed(), CROWD / backends().len() as u64 + 1);
+            let rounds = trees.div_ceil(share);
+            for round in 0..rounds {
+                let seeds = first + round * share..first + (round + 1) * share;
+                let mut trees: Vec<Tree> = seeds.map(|seed| grower.plant(seed)).collect();
+                trees.iter().for_each(Tree::disturb);
+                while !trees.is_empty() {
+                    let finding = next_ended(&mut trees).harvest();
+                    if let Some(fault) = totals.add(&finding, &mut grower.bystander) {
+                        panic!("in a crowd from TREEKILL_CHAOS_SEED={first}: {fault}");
+                    }
+                }
+            }
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(crowd)).map_err(|_| 1)
+    });
+}
+
+// The controls: what does not hold its tree, leaves a leaf or hits a stranger is seen.
+
+#[test]
+fn control_a_survivor_is_seen() {
+    needs::require!("timeout", "cgroup");
+    let totals = Totals::default();
+    let timeout = Wrapper::Control(["timeout", "-k", "0.05", "0.05"].map(String::from).to_vec());
+    let mut grower = Grower::new(timeout, Condition::Crowd, &totals);
+    // Within twenty trees somebody leaves the process group.
+    let faults = (1..=20).filter(|seed| grower.grow(*seed).is_some()).count();
+    assert_ne!(faults, 0, "timeout(1) holds random trees: {totals}");
+    assert_ne!(totals.survivors.load(Ordering::Relaxed), 0, "{totals}");
+}
+
+#[test]
+fn control_a_stranger_that_is_hit_is_seen() {
+    let totals = Totals::default();
+    let bystander = Bystander::new();
+    let script = format!("kill -9 {}", bystander.pid());
+    let hits = Wrapper::Control(["sh", "-c", &script, "sh"].map(String::from).to_vec());
+    let mut grower = Grower { bystander, ..Grower::new(hits, Condition::Crowd, &totals) };
+    assert!(grower.grow(1).is_some_and(|fault| fault.contains("nobody's child")), "{totals}");
+    assert_eq!(totals.strangers.load(Ordering::Relaxed), 1, "{totals}");
+}
+
+#[test]
+fn control_a_leaf_that_is_left_is_seen() {
+    needs::require!("cgroup");
+    let totals = Totals::default();
+    let mount = common::cgroups::mount_point().expect("there is one");
+    let script = format!("mkdir {}$(sed -n s/^0:://p /proc/self/cgroup)/treekill-run-0", mount.display());
+    let leaves = Wrapper::Control(["sh", "-c", &script, "sh"].map(String::from).to_vec());
+    let mut grower = Grower::new(leaves, Condition::Crowd, &totals);
+    assert!(grower.grow(1).is_some_and(|fault| fault.contains("leaves that were not removed")), "{totals}");
+    assert_eq!(totals.leaves.load(Ordering::Relaxed), 1, "{totals}");
 }

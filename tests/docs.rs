@@ -59,6 +59,62 @@ fn every_option_is_in_the_manual_and_in_each_completion() {
     }
 }
 
+/// The locale's own are read by the C library.
+#[test]
+fn the_manual_names_every_variable_that_is_read_and_no_other() {
+    let mut read_by_us = std::collections::BTreeSet::new();
+    visit(&root().join("src"), &mut |text| {
+        for (at, call) in text.match_indices("env::var").chain(text.match_indices("is_set(")) {
+            let rest = text[at + call.len()..].trim_start_matches("_os").trim_start_matches('(');
+            if let Some(name) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) {
+                read_by_us.insert(name.to_owned());
+            }
+        }
+    });
+    let manual = read("man/treekill-run.1");
+    let (_, section) = manual.split_once("\n.SH ENVIRONMENT\n").expect("the manual has the section");
+    let section = section.split("\n.SH ").next().unwrap_or_default();
+    let tags = section.lines().zip(section.lines().skip(1)).filter(|(line, _)| *line == ".TP");
+    let names = tags.flat_map(|(_, tag)| tag.split([' ', ',']).skip(1).map(str::to_owned).collect::<Vec<_>>());
+    let named: std::collections::BTreeSet<String> =
+        names.filter(|name| !name.is_empty() && !name.starts_with("LC_") && name != "LANG").collect();
+    assert_eq!(named, read_by_us, "named in the manual (left) and read in the source (right)");
+}
+
+fn visit(folder: &Path, look: &mut dyn FnMut(&str)) {
+    for entry in fs::read_dir(folder).expect("the checkout has it").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            visit(&path, look);
+        } else {
+            look(&fs::read_to_string(&path).unwrap_or_default());
+        }
+    }
+}
+
+/// Each claim of the threat model names its tests, which exist.
+#[test]
+fn every_test_that_the_threat_model_names_exists() {
+    let guide = read(".github/CONTRIBUTING.md");
+    let (_, section) = guide.split_once("\n## Threat model\n").expect("the guide has the section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let mut sources = String::new();
+    for folder in ["tests", "src"] {
+        visit(&root().join(folder), &mut |text| sources.push_str(text));
+    }
+    let words = section.split('`').skip(1).step_by(2);
+    // FILE::NAME is a test of tests/FILE.rs or of what is below tests/FILE.
+    let tests: Vec<(&str, &str)> = words.filter_map(|word| word.split_once("::")).collect();
+    assert!(tests.len() > 40, "{tests:?}");
+    for (file, name) in tests {
+        assert!(root().join(format!("tests/{file}.rs")).is_file(), "there is no tests/{file}.rs");
+        assert!(sources.contains(&format!("fn {name}(")), "there is no test {file}::{name}");
+    }
+    for claim in section.split("\n- ").skip(1) {
+        assert!(claim.contains("::"), "this claim has no test: {claim}");
+    }
+}
+
 #[test]
 fn the_help_ends_with_the_exit_table() {
     let output = program().arg("--help").output().expect("the program starts");

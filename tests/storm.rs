@@ -1,18 +1,16 @@
 //! A fork storm is ended, among strangers who get the PIDs that it gives back, and none of them is hit.
 //!
 //! A storm that got loose would take the machine with it. It is bounded by itself, by its count of forks and its time,
-//! and by a fence: a PID namespace that ends with the test, in a cgroup of the v1 `pids` controller, or, for an ordinary
+//! and by a fence: a PID namespace that ends with the test, in a cgroup of the `pids` controller, or, for an ordinary
 //! user, under a limit on that user's processes, which would not hold root.
 
 mod common;
 
-use std::fs::{self, File};
-use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Backend, Ended, Run, Running, all_backends, both_backends, fixture, kin, needs, running, unique};
+use common::{Backend, Ended, Fence, Run, Running, all_backends, both_backends, fixture, kin, needs, running};
 use rustix::process::{Resource, Rlimit, Signal, pidfd_send_signal, setrlimit};
 
 /// More than the processes of a storm at any time, and far less than a machine can bear.
@@ -27,34 +25,33 @@ const LONGEST_STORM: Duration = Duration::from_secs(10);
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// What keeps a storm from the rest of the machine, besides its PID namespace.
-enum Fence {
-    /// A cgroup of the v1 `pids` controller.
-    Cgroup(PathBuf),
+enum Bound {
+    /// A cgroup of the `pids` controller.
+    Cgroup(Fence),
     /// A limit on the processes of an ordinary user.
     Limit,
 }
 
-impl Fence {
+impl Bound {
     /// Builds one; where none can be had there is no storm.
-    fn build() -> Option<Fence> {
+    fn build() -> Option<Bound> {
         if !needs::is_root() {
-            return Some(Fence::Limit);
+            return Some(Bound::Limit);
         }
-        let Some(controller) = pids_controller() else {
-            needs::skip("pids", "no cgroup v1 pids controller is mounted to fence a storm with");
+        let Some(fence) = Fence::of("pids") else {
+            needs::skip("pids", "no pids controller is here to fence a storm with");
             return None;
         };
-        let cgroup = controller.join(format!("tk-storm-{}", unique()));
-        fs::create_dir(&cgroup).expect("root makes cgroups");
-        let fence = Fence::Cgroup(cgroup.clone());
-        fs::write(cgroup.join("pids.max"), MOST_PROCESSES.to_string()).expect("the controller takes a limit");
-        Some(fence)
+        fence.allow_processes(MOST_PROCESSES);
+        Some(Bound::Cgroup(fence))
     }
 
     /// Whether the storm is inside, as far as that can be seen.
     fn holds(&self) -> bool {
-        let Fence::Cgroup(path) = self else { return true };
-        fs::read_to_string(path.join("pids.current")).is_ok_and(|count| count.trim() != "0")
+        match self {
+            Bound::Cgroup(fence) => fence.is_used(),
+            Bound::Limit => true,
+        }
     }
 
     fn around(&self, run: Run) -> Run {
@@ -66,40 +63,13 @@ impl Fence {
         words.extend([fixture(), "tree".into(), "strangers".into()]);
         let run = run.prefixed(words);
         match self {
-            Fence::Limit => run.setup(|| {
+            Bound::Limit => run.setup(|| {
                 let most = Rlimit { current: Some(MOST_PROCESSES), maximum: Some(MOST_PROCESSES) };
                 Ok(setrlimit(Resource::Nproc, most)?)
             }),
-            Fence::Cgroup(path) => {
-                let procs = File::options().write(true).open(path.join("cgroup.procs"));
-                let procs = procs.expect("a cgroup of our own has a list of members");
-                // Out of the way of the descriptors that a run gives numbers to.
-                let procs = rustix::io::fcntl_dupfd_cloexec(procs, 100).expect("there are descriptors enough");
-                run.setup(move || {
-                    rustix::io::write(procs.as_fd(), b"0")?;
-                    Ok(())
-                })
-            }
+            Bound::Cgroup(fence) => fence.around(run),
         }
     }
-}
-
-impl Drop for Fence {
-    fn drop(&mut self) {
-        if let Fence::Cgroup(path) = self {
-            // Everything in it is dead; what is not would be seen as a folder that stays.
-            let _ = fs::remove_dir(path);
-        }
-    }
-}
-
-fn pids_controller() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let is_controller = right.starts_with("cgroup ") && right.rsplit([' ', ',']).any(|word| word == "pids");
-        is_controller.then(|| left.split(' ').nth(4).map(PathBuf::from))?
-    })
 }
 
 fn storm(backend: Backend, options: &str, sessions: &str) -> Run {
@@ -117,9 +87,9 @@ fn is_over(ended: &Ended) {
 }
 
 /// Waits until all chains are started.
-fn begins(run: &mut Running, fence: &Fence) {
+fn begins(run: &mut Running, bound: &Bound) {
     assert_eq!(run.line(), "storm", "the first that a storm says");
-    assert!(fence.holds(), "the storm is not in its cgroup");
+    assert!(bound.holds(), "the storm is not in its cgroup");
 }
 
 all_backends! {
@@ -135,8 +105,8 @@ fn a_fork_storm_is_ended_at_the_time_limit(backend: Backend) {
     needs::require!("pidns");
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for sessions in ["", "setsid"] {
-        let Some(fence) = Fence::build() else { return };
-        let ended = fence.around(storm(backend, "--timeout 500ms --kill-after 100ms", sessions)).finish();
+        let Some(bound) = Bound::build() else { return };
+        let ended = bound.around(storm(backend, "--timeout 500ms --kill-after 100ms", sessions)).finish();
         ended.exited(124);
         is_over(&ended);
     }
@@ -146,9 +116,9 @@ fn a_fork_storm_is_ended_by_a_signal_to_the_front(backend: Backend) {
     needs::require!("pidns");
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for sessions in ["", "setsid"] {
-        let Some(fence) = Fence::build() else { return };
-        let mut run = fence.around(storm(backend, "--kill-after 100ms", sessions)).spawn();
-        begins(&mut run, &fence);
+        let Some(bound) = Bound::build() else { return };
+        let mut run = bound.around(storm(backend, "--kill-after 100ms", sessions)).spawn();
+        begins(&mut run, &bound);
         pidfd_send_signal(front(&run), Signal::TERM).expect("the front is alive");
         let ended = run.wait();
         ended.exited(143);
@@ -159,9 +129,9 @@ fn a_fork_storm_is_ended_by_a_signal_to_the_front(backend: Backend) {
 fn a_fork_storm_does_not_outlive_its_front(backend: Backend) {
     needs::require!("pidns");
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(fence) = Fence::build() else { return };
-    let mut run = fence.around(storm(backend, "", "setsid")).spawn();
-    begins(&mut run, &fence);
+    let Some(bound) = Bound::build() else { return };
+    let mut run = bound.around(storm(backend, "", "setsid")).spawn();
+    begins(&mut run, &bound);
     // The first process of the namespace stays until the keeper has ended.
     pidfd_send_signal(front(&run), Signal::KILL).expect("the front is alive");
     let ended = run.wait();

@@ -8,10 +8,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::kin::state_and_parent;
 use common::running::open_process;
 use common::{Backend, Run, Scratch, USER, all_backends, both_backends, needs};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::process::{Signal, pidfd_send_signal};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
@@ -29,6 +31,9 @@ both_backends! {
     a_file_in_a_folder_that_may_not_be_written_is_written_in_place
     a_symbolic_link_stays_and_its_target_is_replaced
     a_dangling_link_is_refused_and_stays
+    a_link_to_what_may_not_be_written_is_refused
+    a_file_with_other_names_is_replaced_under_its_own_alone
+    what_appears_under_the_name_meanwhile_is_replaced_and_not_followed
     a_standard_stream_that_is_closed_is_refused
     a_number_that_is_not_open_is_refused
     with_a_terminal_a_number_that_is_not_open_is_refused_too
@@ -150,6 +155,103 @@ fn a_dangling_link_is_refused_and_stays(backend: Backend) {
     refuses(to(backend, &link));
     assert!(link.is_symlink());
     holds_only(&scratch, &["link"]);
+}
+
+/// In a folder that is ours a rename would replace even what may not be written.
+fn a_link_to_what_may_not_be_written_is_refused(backend: Backend) {
+    let Some((scratch, run)) = as_ordinary_user(backend) else { return };
+    let precious = scratch.file("precious", b"precious", 0o400);
+    let link = scratch.join("link");
+    symlink("precious", &link).expect("the directory is ours");
+    owned_by_user(&precious);
+    refuses(run(&link));
+    assert_eq!(fs::read(precious).expect("it is there"), b"precious");
+    holds_only(&scratch, &["link", "precious"]);
+}
+
+/// A folder that is an ordinary user's, and a run of that user's with a report to a path. `None` where there is none.
+fn as_ordinary_user(backend: Backend) -> Option<(Scratch, impl Fn(&Path) -> Run)> {
+    if needs::is_root() && !needs::has("user") {
+        return None;
+    }
+    let scratch = Scratch::new();
+    owned_by_user(scratch.path());
+    let run = move |path: &Path| {
+        let run = to(backend, path).directory("/");
+        if needs::is_root() { run.by_user(USER) } else { run }
+    };
+    Some((scratch, run))
+}
+
+fn owned_by_user(path: &Path) {
+    if needs::is_root() {
+        std::os::unix::fs::chown(path, Some(USER), Some(USER)).expect("root gives away a file");
+    }
+}
+
+/// Who can write the folder of a report swaps a link in at any moment of the start: between the look at what is there, its
+/// opening and whatever else is done by the path.
+#[test]
+fn a_link_that_is_swapped_in_never_leads_to_what_may_not_be_written() {
+    let Some((scratch, run)) = as_ordinary_user(Backend::Subreaper) else { return };
+    // So that a rename would find what it replaces there.
+    let (shelf, file) = (scratch.join("shelf"), scratch.file("report", b"old", 0o600));
+    fs::create_dir(&shelf).expect("the directory is ours");
+    let precious = scratch.file("shelf/precious", b"precious", 0o400);
+    let link = scratch.join("link");
+    symlink("shelf/precious", &link).expect("the directory is ours");
+    [&shelf, &file, &precious].into_iter().for_each(|path| owned_by_user(path));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = renameat_with(CWD, &file, CWD, &link, RenameFlags::EXCHANGE);
+            }
+        });
+        let runs = || {
+            for _ in 0..100 {
+                run(&file).fixture("exit 3").finish().exited_with_one_of(&[3, 125]);
+                assert_eq!(fs::read(&precious).expect("it is there"), b"precious", "it was replaced");
+                // Either of the two may have been replaced.
+                if !file.is_symlink() && !link.is_symlink() {
+                    let _ = fs::remove_file(&link);
+                    let _ = symlink("shelf/precious", &link);
+                }
+            }
+        };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(runs));
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// link(2): a hard link that somebody planted leads to the same file, which keeps what it has.
+fn a_file_with_other_names_is_replaced_under_its_own_alone(backend: Backend) {
+    let scratch = Scratch::new();
+    let precious = scratch.file("precious", b"precious", 0o600);
+    fs::hard_link(&precious, scratch.join("report")).expect("the file is ours");
+    to(backend, scratch.join("report")).fixture("exit 3").finish().exited(3);
+    holds_report(scratch.join("report"), 3);
+    assert_eq!(fs::read(precious).expect("it is there"), b"precious");
+    holds_only(&scratch, &["precious", "report"]);
+}
+
+/// The command itself may be the one that plants it. rename(2) follows no link.
+fn what_appears_under_the_name_meanwhile_is_replaced_and_not_followed(backend: Backend) {
+    for plant in ["ln -s precious report", "ln precious report", "mkfifo report"] {
+        let scratch = Scratch::new();
+        let precious = scratch.file("precious", b"precious", 0o600);
+        let file = scratch.join("report");
+        let ended = to(backend, &file).directory(scratch.path()).bash(&format!("{plant} && exit 3")).finish();
+        ended.exited(3);
+        assert_eq!(ended.stderr, "", "{plant}: {ended}");
+        assert!(fs::symlink_metadata(&file).expect("it is there").is_file(), "{plant}");
+        holds_report(&file, 3);
+        assert_eq!(fs::read(precious).expect("it is there"), b"precious", "{plant}");
+        holds_only(&scratch, &["precious", "report"]);
+    }
 }
 
 fn a_standard_stream_that_is_closed_is_refused(backend: Backend) {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Gid, Mode, OFlags, Uid, accessat, fchmod, fchown, fstat, linkat, open, openat, renameat,
-    unlinkat,
+    Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, accessat, fchmod, fchown, fstat, linkat, open, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -60,8 +60,12 @@ impl Target {
             Ok(status) if status.is_dir() => return Err(Errno::ISDIR.into()),
             Ok(status) if status.is_file() => {
                 // Whoever may not write the file may not replace it either. A planted link is refused here too.
-                let old = File::options().append(true).open(path)?;
-                new_file(&fs::canonicalize(path)?, Some(old))?
+                let old = open_in_place(path, OFlags::WRONLY | OFlags::APPEND)?;
+                if FileType::from_raw_mode(fstat(&old)?.st_mode).is_file() {
+                    replacement(old.into())?
+                } else {
+                    Kind::Stream(old)
+                }
             }
             Ok(status) if status.file_type().is_fifo() => Kind::Fifo(open_in_place(path, OFlags::RDWR)?),
             Ok(_) => Kind::Stream(open_in_place(path, OFlags::WRONLY)?),
@@ -148,6 +152,22 @@ fn open_in_place(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
 /// The path of what a descriptor means, proc_pid_fd(5).
 fn path_of(fd: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// Prepares a file that is to take the place of this one. Where that is its descriptor says: by now the path that it was
+/// opened by may be a link to another, which nobody has shown to be ours to write.
+fn replacement(old: File) -> io::Result<Kind> {
+    let status = fstat(&old)?;
+    let is_same = |folder: &OwnedFd, name: &OsStr| {
+        let found = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|found| (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino))
+    };
+    let Ok(path) = fs::read_link(path_of(&old)) else { return Ok(Kind::InPlace(old)) };
+    Ok(match new_file(&path, Some(old))? {
+        // It has been moved, or a folder on the way to it.
+        Kind::New { folder, name, replaces: Some(old), .. } if !is_same(&folder, &name) => Kind::InPlace(old),
+        kind => kind,
+    })
 }
 
 /// Prepares a file that is to appear under this path.

@@ -7,6 +7,7 @@
 #![allow(dead_code, unused_imports, unused_macros, reason = "every test binary uses its own part of the harness")]
 
 pub(crate) mod cgroups;
+pub(crate) mod fence;
 pub(crate) mod kin;
 pub(crate) mod needs;
 pub(crate) mod nest;
@@ -21,6 +22,7 @@ pub(crate) mod tracer;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use fence::Fence;
 pub(crate) use nest::Nest;
 pub(crate) use run::Run;
 pub(crate) use running::{Ended, Running};

@@ -21,7 +21,12 @@ pub(crate) struct Nest {
 impl Nest {
     /// Makes one; `None` where that is not allowed.
     pub(crate) fn new() -> Option<Nest> {
-        let path = cgroups::of_process("self")?.join(format!("tk-test-{}", unique()));
+        Nest::below(&cgroups::of_process("self")?)
+    }
+
+    /// Makes one in this cgroup.
+    pub(crate) fn below(place: &Path) -> Option<Nest> {
+        let path = place.join(format!("tk-test-{}", unique()));
         fs::create_dir(&path).ok()?;
         Some(Nest { path })
     }

@@ -122,6 +122,14 @@ impl Tracer {
         checked(libc::c_int::try_from(result).unwrap_or(-1))?;
         Ok(Tracer { pid })
     }
+
+    /// Stops it until the tracer is dropped.
+    pub(crate) fn interrupt(&self) -> io::Result<()> {
+        let nothing = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: PTRACE_INTERRUPT takes numbers only.
+        let result = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, self.pid, nothing, nothing) };
+        checked(libc::c_int::try_from(result).unwrap_or(-1))
+    }
 }
 
 impl Drop for Tracer {
