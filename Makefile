@@ -20,7 +20,7 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build musl-std static test test-musl chaos gnu-check demo bench bench-check bench-picture install uninstall man completions docs \
+.PHONY: build musl-std static test test-musl chaos gnu-check demo bench bench-check bench-picture install uninstall dist dist-check man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run, static and with musl where that can be
@@ -81,6 +81,12 @@ uninstall: ## remove what install put there
 	rm -f '$(BINDIR)/treekill-run' '$(MANDIR)/treekill-run.1' '$(BASHDIR)/treekill-run' \
 		'$(ZSHDIR)/_treekill-run' '$(FISHDIR)/treekill-run.fish'
 	[ "$$(readlink '$(BINDIR)/timeout')" != treekill-run ] || rm '$(BINDIR)/timeout'
+
+dist: ## pack the release: tarballs, .deb, wheels, npm packages, bills of materials and checksums, target/dist
+	tests/dist/pack.py '$(TARGET_DIR)/dist'
+
+dist-check: ## try each package as its users would, and whether the same sources give the same bytes (ten minutes)
+	tests/dist/check
 
 man completions: ## generate them again from the command line's definition
 	$(CARGO) run --quiet --example generate -- $@
