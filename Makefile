@@ -1,15 +1,17 @@
 # treekill-run: `make` builds, `make test` checks everything, `sudo make install` installs.
-# `make help` lists the targets. PREFIX (/usr/local) and DESTDIR say where to install;
-# CARGO_TARGET_DIR says where to build.
+# `make help` lists the targets. PREFIX (/usr/local) and DESTDIR say where to install, and TIMEOUT_LINK=1 that
+# it is to be called `timeout` there too; CARGO_TARGET_DIR says where to build.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-CARGO ?= cargo
+TIMEOUT_LINK ?= 0
+export CARGO ?= cargo
 INSTALL ?= install
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BIN := $(TARGET_DIR)/release/treekill-run
 STATIC_BIN := $(TARGET_DIR)/static/treekill-run
+MUSL_BIN := $(TARGET_DIR)/musl/treekill-run
 
 BINDIR := $(DESTDIR)$(PREFIX)/bin
 MANDIR := $(DESTDIR)$(PREFIX)/share/man/man1
@@ -18,21 +20,25 @@ ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
-.PHONY: build static test chaos soak faults gnu-check model fuzz deps msrv miri sanitize demo bench bench-check bench-picture \
-	install uninstall man completions docs \
+.PHONY: build musl-std static test test-musl chaos soak faults gnu-check model fuzz deps msrv miri sanitize demo \
+	bench bench-check bench-picture install uninstall dist dist-check man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
-build: ## build the release binary, target/release/treekill-run
-	$(CARGO) build --release
+build: ## build the release binary, target/release/treekill-run, static and with musl where that can be
+	tests/dist/build best '$(BIN)'
 
-static: ## build a binary that needs no shared library, target/static/treekill-run
-	host=$$(rustc -vV | sed -n 's/^host: //p') && \
-	RUSTFLAGS='-C target-feature=+crt-static' \
-		$(CARGO) build --release --target "$$host" --target-dir '$(TARGET_DIR)/static' && \
-	cp "$(TARGET_DIR)/static/$$host/release/treekill-run" '$(STATIC_BIN)'
+musl-std: ## fetch or build the std that a build with musl needs
+	tests/dist/build std
+
+static: ## build a static binary with the system's own C library, target/static/treekill-run
+	tests/dist/build static '$(STATIC_BIN)'
 
 test: ## formatting, lints, docs, every test as this user and, when root, as an ordinary user
 	tests/run-tests
+
+test-musl: ## the same on the static release build with musl alone
+	tests/dist/build musl '$(MUSL_BIN)'
+	TREEKILL_TEST_PROGRAM='$(abspath $(MUSL_BIN))' tests/run-tests
 
 chaos: ## random trees under stress on each backend; about fifteen minutes
 	tests/endurance chaos
@@ -89,13 +95,24 @@ install: $(BIN) ## install binary, manual and completions below PREFIX
 	$(INSTALL) -D -m 644 completions/treekill-run.bash '$(BASHDIR)/treekill-run'
 	$(INSTALL) -D -m 644 completions/_treekill-run '$(ZSHDIR)/_treekill-run'
 	$(INSTALL) -D -m 644 completions/treekill-run.fish '$(FISHDIR)/treekill-run.fish'
+ifneq ($(TIMEOUT_LINK),0)
+	@# Another timeout that is there already stays.
+	[ "$$(readlink '$(BINDIR)/timeout')" = treekill-run ] || ln -s treekill-run '$(BINDIR)/timeout'
+endif
 
 $(BIN):
-	$(CARGO) build --release
+	tests/dist/build best '$@'
 
 uninstall: ## remove what install put there
 	rm -f '$(BINDIR)/treekill-run' '$(MANDIR)/treekill-run.1' '$(BASHDIR)/treekill-run' \
 		'$(ZSHDIR)/_treekill-run' '$(FISHDIR)/treekill-run.fish'
+	[ "$$(readlink '$(BINDIR)/timeout')" != treekill-run ] || rm '$(BINDIR)/timeout'
+
+dist: ## pack the release: tarballs, .deb, wheels, npm packages, bills of materials and checksums, target/dist
+	tests/dist/pack.py '$(TARGET_DIR)/dist'
+
+dist-check: ## try each package as its users would, and whether the same sources give the same bytes (ten minutes)
+	tests/dist/check
 
 man completions: ## generate them again from the command line's definition
 	$(CARGO) run --quiet --example generate -- $@

@@ -12,6 +12,11 @@ pub struct Sig(i32);
 /// The highest signal number of Linux, `_NSIG` in signal(7).
 const LAST: i32 = 64;
 
+/// What RTMIN and RTMAX mean to the programs that a signal is for: the numbers of glibc, whatever this program is built
+/// with. musl keeps one more for itself, and a tree would get another signal than the one named.
+const RTMIN: i32 = 34;
+const RTMAX: i32 = LAST;
+
 impl Sig {
     /// No signal: kill(2) takes it and sends nothing. Only what is to be sent can be this.
     pub const NONE: Sig = Sig(0);
@@ -90,11 +95,9 @@ impl fmt::Display for Sig {
         match self.0 {
             libc::SIGSTKFLT => f.write_str("STKFLT"),
             libc::SIGPWR => f.write_str("PWR"),
-            n if n == libc::SIGRTMIN() => f.write_str("RTMIN"),
-            n if n == libc::SIGRTMAX() => f.write_str("RTMAX"),
-            n if n > libc::SIGRTMIN() && n < libc::SIGRTMAX() => {
-                write!(f, "RTMIN+{}", n - libc::SIGRTMIN())
-            }
+            RTMIN => f.write_str("RTMIN"),
+            RTMAX => f.write_str("RTMAX"),
+            n if n > RTMIN && n < RTMAX => write!(f, "RTMIN+{}", n - RTMIN),
             n => write!(f, "{n}"),
         }
     }
@@ -122,9 +125,9 @@ pub fn parse(text: &str) -> Result<Sig, String> {
         // A shell shows a death by signal n as 128+n; what wait(2) gives has more bits above the lowest seven.
         upper.parse().ok().map(|n: i32| if n >= 128 { n & 0x7f } else { n }).filter(|n| !RESERVED.contains(n))
     } else if let Some(offset) = name.strip_prefix("RTMIN") {
-        real_time_offset(offset, '+').map(|n| libc::SIGRTMIN() + n)
+        real_time_offset(offset, '+').map(|n| RTMIN + n)
     } else if let Some(offset) = name.strip_prefix("RTMAX") {
-        real_time_offset(offset, '-').map(|n| libc::SIGRTMAX() - n)
+        real_time_offset(offset, '-').map(|n| RTMAX - n)
     } else {
         let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
         let named = || Sig::all().find(|sig| !name.is_empty() && sig.to_string() == name);
@@ -142,7 +145,7 @@ fn real_time_offset(text: &str, sign: char) -> Option<i32> {
         return Some(0);
     }
     let n: i32 = text.strip_prefix(sign)?.parse().ok()?;
-    (0..=libc::SIGRTMAX() - libc::SIGRTMIN()).contains(&n).then_some(n)
+    (0..=RTMAX - RTMIN).contains(&n).then_some(n)
 }
 
 /// A set of signals in the kernel's own layout: bit n-1 stands for signal n.
@@ -188,9 +191,9 @@ mod tests {
             assert_eq!(parse(text), Ok(Sig::TERM), "{text}");
         }
         assert_eq!(parse("IOT"), Ok(Sig(libc::SIGABRT)));
-        assert_eq!(parse("rtmin+2").map(Sig::number), Ok(libc::SIGRTMIN() + 2));
-        assert_eq!(parse("SIGRTMAX-1").map(Sig::number), Ok(libc::SIGRTMAX() - 1));
-        assert_eq!(parse("RTMIN").map(Sig::number), Ok(libc::SIGRTMIN()));
+        assert_eq!(parse("rtmin+2").map(Sig::number), Ok(36));
+        assert_eq!(parse("SIGRTMAX-1").map(Sig::number), Ok(63));
+        assert_eq!(parse("RTMIN").map(Sig::number), Ok(34));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The documentation says what the program does: generated files equal what is generated now, the README's examples
 //! give the output that stands below them, and its targets exist.
 
+#[path = "common/program.rs"]
+#[expect(dead_code, reason = "the harness needs more of it")]
+mod program;
 #[path = "generate/render.rs"]
 mod render;
 
@@ -229,7 +232,7 @@ fn the_bash_completion_tells_our_options_from_the_commands() {
 }
 
 fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_treekill-run"))
+    Command::new(program::wrapper())
 }
 
 /// The fenced blocks of this language.
@@ -340,7 +343,7 @@ impl Session {
 
     /// The output goes to a file: a process that an example leaves alive must not hold the test up.
     fn shell(&self, script: &str) {
-        let binary = Path::new(env!("CARGO_BIN_EXE_treekill-run"));
+        let binary = program::wrapper();
         let inherited = env::var_os("PATH").unwrap_or_default();
         let folders = binary.parent().into_iter().map(Path::to_owned).chain(env::split_paths(&inherited));
         Command::new("timeout")

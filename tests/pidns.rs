@@ -349,7 +349,13 @@ fn in_the_foreground_a_group_without_a_number_is_joined() {
     let command = running.expect("ready").parse().expect("a PID");
     let place = kin::group_and_session(command);
     let (keeper, init) = keeper_and_init(&running);
-    let groups = [keeper, init].map(|pid| kin::group_and_session(pid).map(|(group, _)| group));
+    let group_of = |pid| kin::group_and_session(pid).map(|(group, _)| group);
+    // The command may be faster than init.
+    let deadline = Instant::now() + BOUND;
+    while group_of(init) == Some(running.pid()) && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let groups = [keeper, init].map(group_of);
     let pidfd = open_process(command).expect("it is alive");
     running.open_gate();
     running.wait().exited(0);

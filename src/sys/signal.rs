@@ -161,7 +161,8 @@ pub fn wait_for_child_signal(timeout: Duration) -> bool {
 /// Takes a pending blocked signal of this set, waiting for one at most this long, sigtimedwait(2).
 fn take_pending(set: SigSet, timeout: Duration) -> bool {
     let timeout = libc::timespec {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        // As many as fit wherever C's time has 32 bits; they are 68 years.
+        tv_sec: i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX).into(),
         tv_nsec: timeout.subsec_nanos().into(),
     };
     // SAFETY: set and timeout live across the call; no information about the signal is asked for.

@@ -11,6 +11,7 @@ pub(crate) mod fence;
 pub(crate) mod kin;
 pub(crate) mod needs;
 pub(crate) mod nest;
+pub(crate) mod program;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod scratch;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 pub(crate) use fence::Fence;
 pub(crate) use nest::Nest;
+pub(crate) use program::wrapper;
 pub(crate) use run::Run;
 pub(crate) use running::{Ended, Running};
 pub(crate) use scratch::Scratch;
@@ -71,14 +73,9 @@ impl Backend {
     }
 }
 
-/// The program under test.
-pub(crate) fn wrapper() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_treekill-run"))
-}
-
-/// The project's own test program, which cargo builds beside the one under test.
+/// The program that the trees of the tests are made of.
 pub(crate) fn fixture() -> PathBuf {
-    wrapper().with_file_name("examples").join("fixture")
+    program::example("fixture")
 }
 
 /// A string that no other run has.

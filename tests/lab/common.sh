@@ -52,3 +52,11 @@ sources() {
     *) [ -z "$security" ] || echo "deb $options $security $1-security main" >>"$2" ;;
   esac
 }
+
+# debian SUITE DIR PACKAGES [OPTION...]: a small Debian of this release with these packages.
+debian() {
+  need mmdebstrap mmdebstrap
+  sources "$1" "$2.list"
+  timeout 600 mmdebstrap --mode=root --variant=minbase --format=directory --quiet "${@:4}" ${3:+"--include=$3"} \
+    "$1" "$2" "$2.list" >"$2.log" 2>&1 || { tail -n 20 "$2.log" >&2; die "mmdebstrap $1 failed"; }
+}
