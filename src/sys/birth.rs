@@ -75,7 +75,7 @@ pub fn spawn<T: 'static>(
     let newborn = Box::into_raw(Box::new((child, live)));
     let stack = Box::into_raw(Box::<[u128]>::new_uninit_slice(STACK_SIZE / size_of::<u128>()));
     let start = (enter::<T> as extern "C" fn(*mut c_void) -> !, newborn.cast());
-    let born = if arch::CAN_SWITCH_STACKS {
+    let born = if arch::CAN_SWITCH_STACKS && dumps_one_alone(rustix::system::uname().release()) {
         match clone(cgroup, u64::try_from(libc::CLONE_VM).expect("a flag"), stack.cast(), start) {
             // Not every emulator and sandbox knows a child that shares memory and is no thread.
             Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) => clone(cgroup, 0, stack.cast(), start),
@@ -91,6 +91,14 @@ pub fn spawn<T: 'static>(
         let newborn = unsafe { Box::from_raw(newborn) };
         (io::Error::from_raw_os_error(errno), newborn.0)
     })
+}
+
+/// Whether a core dump ends the process alone that it is of. Before Linux 5.16 it ended all that shared its memory: a SIGQUIT
+/// between birth and exec would have been the keeper's end.
+fn dumps_one_alone(release: &CStr) -> bool {
+    let mut numbers = release.to_bytes().split(|byte| !byte.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u32>().ok());
+    (number(), number()) >= (Some(5), Some(16))
 }
 
 /// Where a child begins, and with what.
@@ -235,6 +243,21 @@ mod arch {
         match unsafe { call(number, words) } {
             0 => enter(newborn),
             result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_shared_only_where_a_core_dump_is_one_processs_own() {
+        for release in [c"5.16.0", c"5.19.0-45-generic", c"6.1.0-18-amd64", c"10.0"] {
+            assert!(dumps_one_alone(release), "{release:?}");
+        }
+        for release in [c"5.15.0-91-generic", c"5.4.0", c"4.18.0-553.el8", c"", c"unknown"] {
+            assert!(!dumps_one_alone(release), "{release:?}");
         }
     }
 }
