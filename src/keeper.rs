@@ -4,6 +4,7 @@
 
 mod acting;
 mod ending;
+mod hearing;
 mod keeping;
 mod noting;
 mod reaping;
@@ -18,16 +19,15 @@ use rustix::io::Errno;
 use rustix::process::{Pid, setpgid, setsid};
 
 use crate::boundary::{Boundary, Refused};
-use crate::outcome::Failure;
 use crate::plan::{Plan, Session, Verbosity};
 use crate::report::{Report, Target};
 use crate::signals::Sig;
-use crate::spawn::{self, Birth, Command, News, Program, Trouble};
+use crate::spawn::{self, Birth, Command, Program};
 use crate::supervisor::{Event, Supervisor};
 use crate::sys::{self, Inherited};
 use crate::tree::{Activity, Process, Tree};
 use crate::voice::{Voice, cause, printable};
-use crate::wire::{KeeperEnd, Source, ToFront, ToKeeper};
+use crate::wire::{KeeperEnd, ToFront};
 use reaping::Watch;
 
 /// What the front hands over.
@@ -328,102 +328,6 @@ impl Keeper<'_> {
         }
         for action in actions {
             self.perform(action);
-        }
-    }
-
-    fn say_started(&mut self) {
-        if self.boundary.namespace().is_some() {
-            // A front that is dead is told by its pidfd.
-            let _ = self.ties.socket.send(ToFront::Started);
-        }
-        self.voice.step(format_args!(
-            "started {} as {} in {}",
-            self.name(),
-            self.report.pid.unwrap_or_default(),
-            self.boundary.name()
-        ));
-        if let Some(degraded) = self.report.backend.degraded {
-            self.voice.step(format_args!("the guarantee is weaker here: {degraded}"));
-        }
-    }
-
-    /// Reads how exec went, once it is known.
-    fn hear_news(&mut self) {
-        if self.has_news {
-            return;
-        }
-        let Some(command) = &self.command else { return };
-        let news = command.news();
-        self.has_news = news != News::Pending;
-        let trouble = match news {
-            News::Trouble(trouble) => trouble,
-            News::Gone => return self.say_started(),
-            News::Pending => return,
-        };
-        let name = self.name();
-        let failure = match trouble {
-            Trouble::Exec(errno) => {
-                self.voice.error(format_args!("cannot run {name}: {}", cause(errno)));
-                Failure::Exec(errno)
-            }
-            Trouble::Cgroup(errno) => {
-                self.voice.error(format_args!("cannot move {name} into its cgroup: {}", cause(errno)));
-                Failure::Internal
-            }
-            Trouble::Namespace(refused) => {
-                self.refused = Some(refused);
-                Failure::Internal
-            }
-            Trouble::Session(errno) => {
-                self.voice.error(format_args!("cannot place {name} in its session: {}", cause(errno)));
-                Failure::Internal
-            }
-        };
-        self.handle(Event::NotStarted(failure));
-    }
-
-    fn take_signals(&mut self) {
-        let taken = sys::read_signals(self.ties.signals.as_fd()).unwrap_or_else(|errno| {
-            self.break_off("cannot read signals", errno);
-            vec![]
-        });
-        for incoming in taken {
-            let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
-            match incoming.sig {
-                Sig::CHLD => self.must_reap = true,
-                // A write of our own to a closed pipe, or beyond a limit of file size.
-                _ if is_own => {}
-                // From before we left the caller's group. The command has missed it, and the front takes it to have reached it.
-                sig if incoming.is_from_kernel && sig.is_from_terminals() => {
-                    self.handle(Event::Signal(sig, Source::EarlyTerminal));
-                }
-                // Job control that is meant for the front.
-                Sig::CONT | Sig::TSTP | Sig::TTIN | Sig::TTOU => {}
-                // Whoever signals the command's parent means the run.
-                sig => self.handle(Event::Signal(sig, Source::Process)),
-            }
-        }
-    }
-
-    fn take_frames(&mut self) {
-        loop {
-            let frame = match self.ties.socket.receive() {
-                Ok(Some(frame)) => frame,
-                Ok(None) => return,
-                Err(errno) => return self.break_off("cannot hear the caller's process", errno),
-            };
-            match frame {
-                ToKeeper::Signal(sig, source) => self.handle(Event::Signal(sig, source)),
-                // Taken before there was a command.
-                ToKeeper::Admitted => {}
-                ToKeeper::Continued { stops } => {
-                    // The command may have been continued with the front, and stopped again since: that stop is to stay.
-                    self.reap();
-                    if stops == self.stops_told || !self.plan.policy.is_in_terminal {
-                        self.handle(Event::Signal(Sig::CONT, Source::Process));
-                    }
-                }
-            }
         }
     }
 

@@ -149,7 +149,7 @@ fn a_front_that_followed_its_command_goes_on_with_it(backend: Backend) {
 
 fn a_front_follows_its_command_again_and_again(backend: Backend) {
     let mut job = Job::start(Run::new(backend).options("-f -t 60").fixture(COMMAND));
-    for _ in 0..50 {
+    for _ in 0..500 {
         job.stop();
         job.go_on();
     }

@@ -38,8 +38,8 @@ pub(super) struct Front {
     /// The keeper may have more to tell than the outcome. That needs no listening: the keeper's end follows at once.
     listens: bool,
     is_hung_up: bool,
-    /// The signals that wait now came while we were stopped.
-    was_stopped: bool,
+    /// We have just followed the command into a stop by this signal: those that wait now came meanwhile.
+    followed: Option<Sig>,
     /// How often the keeper has told that the command was stopped.
     stops: u8,
     /// The keeper may have started something.
@@ -71,7 +71,7 @@ impl Front {
             end: None,
             listens: is_deputy || plan.policy.is_in_terminal,
             is_hung_up: false,
-            was_stopped: false,
+            followed: None,
             stops: 0,
             has_begun: false,
         }
@@ -154,7 +154,8 @@ impl Front {
     /// Takes what has come, what the terminal sent as from this source; whether the child may have news.
     fn take_signals(&mut self, terminals: Source) -> bool {
         let mut has_child_news = false;
-        let was_stopped = std::mem::take(&mut self.was_stopped);
+        let followed = self.followed.take();
+        let mut is_continued_by_news = false;
         let taken = sys::read_signals(self.signals.as_fd()).unwrap_or_else(|errno| {
             self.give_up("cannot read signals", errno);
             vec![]
@@ -166,10 +167,10 @@ impl Front {
                 // A write of our own to a broken stderr, or beyond a limit of file size.
                 _ if is_own => {}
                 // The keeper woke us: nobody else has sent this.
-                _ if incoming.is_news => {}
+                _ if incoming.is_news => is_continued_by_news = true,
                 // The command's end left its group without a parent in the session and with a stopped member, which was us:
                 // that, and no terminal, is why the kernel sent this, exit(3). Whoever lives in the group has had it.
-                Sig::HUP if was_stopped && incoming.is_from_kernel && !self.has_lost_terminal() => {}
+                Sig::HUP if followed.is_some() && incoming.is_from_kernel && !self.has_lost_terminal() => {}
                 Sig::CONT => self.tell(ToKeeper::Continued { stops: self.stops }),
                 sig => {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
@@ -180,7 +181,23 @@ impl Front {
                 }
             }
         }
+        // The kernel may wake us for the frame itself that told of the stop, when we have it already: that takes the stop back,
+        // and there is no other frame.
+        if let (Some(sig), true, None) = (followed, is_continued_by_news, self.end)
+            && !has_news(&self.socket)
+        {
+            self.follow(sig);
+        }
         has_child_news
+    }
+
+    /// Stops as the command was stopped, until somebody continues us or the keeper has news.
+    fn follow(&mut self, sig: Sig) {
+        // Armed before the last look: what the keeper sends after that look continues us.
+        sys::continue_on_news(self.socket.as_fd(), true);
+        sys::stop_by(sig, || has_news(&self.socket));
+        sys::continue_on_news(self.socket.as_fd(), false);
+        self.followed = Some(sig);
     }
 
     /// Tells the keeper, which may answer.
@@ -243,12 +260,9 @@ impl Front {
                 }
             };
         }
-        let Some(sig) = stop else { return };
-        // Armed before the last look: what the keeper sends after that look continues us.
-        sys::continue_on_news(self.socket.as_fd(), true);
-        sys::stop_by(sig, || has_news(&self.socket));
-        sys::continue_on_news(self.socket.as_fd(), false);
-        self.was_stopped = true;
+        if let Some(sig) = stop {
+            self.follow(sig);
+        }
     }
 
     fn has_lost_terminal(&self) -> bool {
