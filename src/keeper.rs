@@ -95,7 +95,7 @@ pub fn leave_group(session: Session) {
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
 pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
-    let Setup { plan, command, inherited, group, ties, report, target, voice } = setup;
+    let Setup { plan, command, inherited, group, ties, mut report, target, voice } = setup;
     let program = Program::new(&command, std::env::var_os("PATH").as_deref());
     // This process ends with the run, and the kernel closes its descriptors faster than we do.
     let boundary = Box::leak(boundary);
@@ -118,7 +118,6 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let born = begun.map(|()| spawn::spawn(program, &birth));
     leave_group(plan.session);
     let start = sys::now();
-    let mut report = report;
     report.begin();
     let mut keeper = Keeper {
         supervisor: Supervisor::new(plan.policy.clone(), start),

@@ -40,6 +40,8 @@ pub(super) struct Front {
     is_hung_up: bool,
     /// We have just followed the command into a stop by this signal: those that wait now came meanwhile.
     followed: Option<Sig>,
+    /// The stop by this signal was taken back by news.
+    taken_back: Option<Sig>,
     /// How often the keeper has told that the command was stopped.
     stops: u8,
     /// The keeper may have started something.
@@ -72,6 +74,7 @@ impl Front {
             listens: is_deputy || plan.policy.is_in_terminal,
             is_hung_up: false,
             followed: None,
+            taken_back: None,
             stops: 0,
             has_begun: false,
         }
@@ -119,6 +122,7 @@ impl Front {
         if is_signalled && self.take_signals(Source::Terminal) {
             self.look_after_child();
         }
+        self.follow_again();
         // After the child's end was seen: what it sent before is there by now.
         if self.end.is_some() || !news.is_empty() {
             self.take_frames();
@@ -155,7 +159,6 @@ impl Front {
     fn take_signals(&mut self, terminals: Source) -> bool {
         let mut has_child_news = false;
         let followed = self.followed.take();
-        let mut is_continued_by_news = false;
         let taken = sys::read_signals(self.signals.as_fd()).unwrap_or_else(|errno| {
             self.give_up("cannot read signals", errno);
             vec![]
@@ -167,7 +170,7 @@ impl Front {
                 // A write of our own to a broken stderr, or beyond a limit of file size.
                 _ if is_own => {}
                 // The keeper woke us: nobody else has sent this.
-                _ if incoming.is_news => is_continued_by_news = true,
+                _ if incoming.is_news => self.taken_back = followed,
                 // The command's end left its group without a parent in the session and with a stopped member, which was us:
                 // that, and no terminal, is why the kernel sent this, exit(3). Whoever lives in the group has had it.
                 Sig::HUP if followed.is_some() && incoming.is_from_kernel && !self.has_lost_terminal() => {}
@@ -181,14 +184,17 @@ impl Front {
                 }
             }
         }
-        // The kernel may wake us for the frame itself that told of the stop, when we have it already: that takes the stop back,
-        // and there is no other frame.
-        if let (Some(sig), true, None) = (followed, is_continued_by_news, self.end)
+        has_child_news
+    }
+
+    /// The kernel may announce the frame itself that told of a stop, when we have it already: that takes the stop back, and
+    /// there is no other frame.
+    fn follow_again(&mut self) {
+        if let (Some(sig), None) = (self.taken_back.take(), self.end)
             && !has_news(&self.socket)
         {
             self.follow(sig);
         }
-        has_child_news
     }
 
     /// Stops as the command was stopped, until somebody continues us or the keeper has news.

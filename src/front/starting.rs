@@ -41,15 +41,7 @@ pub(super) fn start(
         let child = match sys::fork() {
             Ok(Fork::Child) => {
                 drop((socket, terminal));
-                sys::exit_now(match keeper::settle_in(&setup) {
-                    Ok(()) => live(setup, net, needs_deputy),
-                    Err(errno) => {
-                        if let Net::Ready(boundary) = net {
-                            let _ = boundary.remove();
-                        }
-                        deputy::give_up(&mut setup, format_args!("cannot settle in: {}", cause(errno.raw_os_error())))
-                    }
-                })
+                sys::exit_now(live(setup, net, needs_deputy))
             }
             Ok(Fork::Parent(child)) => child,
             Err(error) => {
@@ -148,6 +140,12 @@ fn hear_refusal(socket: &FrontEnd, signals: BorrowedFd<'_>) -> Option<Refused> {
 
 /// The child; gives the status to end with.
 fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
+    if let Err(errno) = keeper::settle_in(&setup) {
+        if let Net::Ready(boundary) = net {
+            let _ = boundary.remove();
+        }
+        return deputy::give_up(&mut setup, format_args!("cannot settle in: {}", cause(errno.raw_os_error())));
+    }
     let boundary = match net {
         Net::Ready(boundary) | Net::Promised(boundary) => Ok(boundary),
         Net::Scope(_) if !is_admitted(&setup.ties) => return deputy::EMPTIED,

@@ -98,7 +98,12 @@ impl Tree<'_> {
             }
             match dying.reap_some(bound, on_reaped) {
                 Reaped::NoChildren => return true,
-                Reaped::Nothing if self.is_spared_alone() => return true,
+                Reaped::Nothing if self.is_spared_alone() => {
+                    // All others are dead. Those of them who are not among the next are reaped now.
+                    dying.pids.clear();
+                    dying.reap_some(usize::MAX, on_reaped);
+                    return true;
+                }
                 Reaped::Nothing | Reaped::Unknown(_) => {}
                 // More may be waiting; new children are looked for first.
                 _ => {
