@@ -101,7 +101,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let boundary = Box::leak(boundary);
     let begun = boundary.begin();
     let boundary: &dyn Boundary = boundary;
-    if ties.deputy.is_some() && boundary.namespace().is_none() {
+    if ties.deputy.is_some() && begun.is_ok() && boundary.namespace().is_none() {
         // A deputy that dies before this leaves nothing to be swept; a namespace never does.
         let _ = ties.socket.send(ToFront::Begun);
     }
@@ -151,7 +151,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
             keeper.supervise();
         }
         Ok(Err(error)) => keeper.could_not_spawn(&error),
-        Err(refused) => keeper.was_refused(refused),
+        Err(refused) => keeper.refused = Some(refused),
     }
     keeper.end()
 }
@@ -178,7 +178,7 @@ struct Keeper<'a> {
     activity: Activity,
     /// Children may have news.
     must_reap: bool,
-    /// What kept the command from its boundary.
+    /// What kept the command from its boundary: it is the front's to choose another.
     refused: Option<Refused>,
     /// Set while no child is left and the boundary is still populated.
     watch: Option<Watch>,

@@ -5,7 +5,6 @@ use std::io;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::boundary::Refused;
 use crate::outcome::{Exit, FAILED, Outcome, exit_for};
 use crate::report::Usage;
 use crate::supervisor::Event;
@@ -20,12 +19,6 @@ impl Keeper<'_> {
     pub(super) fn could_not_spawn(&mut self, error: &io::Error) {
         let name = self.name();
         self.voice.error(format_args!("cannot start {name} in {}: {}", self.boundary.name(), in_words(error)));
-        self.handle(Event::Broken);
-    }
-
-    /// The command has no boundary to be born in; it is the front's to choose another.
-    pub(super) fn was_refused(&mut self, refused: Refused) {
-        self.refused = Some(refused);
         self.handle(Event::Broken);
     }
 
