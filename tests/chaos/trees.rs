@@ -1,6 +1,6 @@
 //! A random tree under a wrapper: how it is started, disturbed and judged.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,15 +43,20 @@ impl Bystander {
     pub(crate) fn new() -> Bystander {
         let _forking = sys::forking();
         // It ends with its stdin, and so with this test.
-        Bystander(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat is everywhere"))
+        Bystander(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat is everywhere"))
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    pub(crate) fn is_alive(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
+    /// Asks it: a SIGKILL that was sent counts before it is carried out, and so does a stop.
+    pub(crate) fn answers(&mut self) -> bool {
+        let (Some(stdin), Some(stdout)) = (&mut self.0.stdin, &mut self.0.stdout) else { return false };
+        let bound = BOUND.try_into().expect("it is short");
+        stdin.write_all(b"?").is_ok()
+            && rustix::event::poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&bound)) == Ok(1)
+            && stdout.read_exact(&mut [0]).is_ok()
     }
 }
 
