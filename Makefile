@@ -21,7 +21,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .DEFAULT_GOAL := build
 .PHONY: build musl-std static test test-musl chaos soak faults gnu-check model fuzz deps msrv miri sanitize demo \
-	bench bench-check bench-picture install uninstall dist dist-check man completions docs \
+	bench bench-check bench-picture layout install uninstall dist dist-check man completions docs \
 	places test-kernels test-kernel-5.10 test-systemd clean help
 
 build: ## build the release binary, target/release/treekill-run, static and with musl where that can be
@@ -87,6 +87,11 @@ bench-check: ## the same, and fail if a gate is not met
 
 bench-picture: build ## what a picture of 100 and of 5000 processes costs, beside the bounds
 	tests/bench-picture.sh '$(BIN)'
+
+layout: build ## write tests/dist/run.ld again: which functions of the program stand side by side
+	$(CARGO) build --quiet --release --example bench
+	$(TARGET_DIR)/release/examples/bench layout '$(BIN).symbols' >tests/dist/run.ld.new
+	mv tests/dist/run.ld.new tests/dist/run.ld
 
 # Installing needs no cargo when the binary is there, so `make && sudo make install` works.
 install: $(BIN) ## install binary, manual and completions below PREFIX

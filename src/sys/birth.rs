@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::libc;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::Pid;
 
 /// A descriptor as a child of `spawn` has it: under the same number, in a table of its own.
@@ -59,6 +60,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Bytes of the child's stack, many times what its few calls need.
 const STACK_SIZE: usize = 64 * 1024;
+const STACK: MapFlags = MapFlags::PRIVATE.union(MapFlags::STACK);
 
 /// Starts a child, in this cgroup or in ours, and gives its pid and pidfd, clone(2). The child runs `live`, which may only
 /// make system calls before exec. It shares this memory, since copying that is a tenth of a short run; other than after
@@ -72,8 +74,14 @@ pub fn spawn<T: 'static>(
     child: T,
     live: fn(T) -> !,
 ) -> Result<(Pid, OwnedFd), (io::Error, T)> {
+    // Not from the heap, whose notes at both ends of so big a piece would be two pages more to touch.
+    // SAFETY: it is a mapping of its own.
+    let stack =
+        match unsafe { mmap_anonymous(std::ptr::null_mut(), STACK_SIZE, ProtFlags::READ | ProtFlags::WRITE, STACK) } {
+            Ok(stack) => stack,
+            Err(errno) => return Err((errno.into(), child)),
+        };
     let newborn = Box::into_raw(Box::new((child, live)));
-    let stack = Box::into_raw(Box::<[u128]>::new_uninit_slice(STACK_SIZE / size_of::<u128>()));
     let start = (enter::<T> as extern "C" fn(*mut c_void) -> !, newborn.cast());
     let born = if arch::CAN_SWITCH_STACKS && dumps_one_alone(rustix::system::uname().release()) {
         match clone(cgroup, u64::try_from(libc::CLONE_VM).expect("a flag"), stack.cast(), start) {
@@ -86,7 +94,8 @@ pub fn spawn<T: 'static>(
     };
     born.map_err(|errno| {
         // SAFETY: it was made above, and there is no child that uses it.
-        drop(unsafe { Box::from_raw(stack) });
+        let unmapped = unsafe { munmap(stack, STACK_SIZE) };
+        debug_assert_eq!(unmapped, Ok(()));
         // SAFETY: as above.
         let newborn = unsafe { Box::from_raw(newborn) };
         (io::Error::from_raw_os_error(errno), newborn.0)

@@ -2,11 +2,12 @@
 //!
 //! `bench table [--check] [ROW...]` measures (tests/bench/run says with which programs); `bench calls PROGRAM` lists the
 //! system calls of a run of `true`, and `bench instructions PROGRAM` the functions that take most of its instructions;
-//! `bench as NAME ...` is what is put under the wrappers.
+//! `bench layout PROGRAM` prints what tests/dist/run.ld has; `bench as NAME ...` is what is put under the wrappers.
 
 mod call;
 mod crowds;
 mod elf;
+mod layout;
 mod machine;
 mod starts;
 mod stops;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         ["table", "--check", rows @ ..] => table::print(rows, true),
         ["table", rows @ ..] => table::print(rows, false),
         ["instructions", program] => weight::list_instructions(program),
+        ["layout", program] => layout::print(program),
         ["calls", program] => weight::list_calls(program),
         ["inside", words @ ..] => storms::inside(words),
         ["raw-kill", board, cgroup, count] => match stops::raw_kill(board, cgroup, count) {
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
         },
         ["as", words @ ..] => subject::run(words),
         _ => {
-            eprintln!("usage: bench table [--check] [ROW...] | bench calls|instructions PROGRAM");
+            eprintln!("usage: bench table [--check] [ROW...] | bench calls|instructions|layout PROGRAM");
             ExitCode::from(2)
         }
     }

@@ -14,6 +14,7 @@ const GROUPS: &[(&str, Measure)] = &[
     ("parallel", starts::run_in_parallel),
     ("calls", weight::system_calls),
     ("instructions", weight::instructions),
+    ("faults", weight::page_faults),
     ("memory", weight::memory),
     ("size", weight::sizes),
     ("exit", stops::exit),

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::libc;
+use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::elf;
-use crate::machine::{Machine, TRUE, line, spawn};
+use crate::machine::{Machine, TRUE, line, spawn, time};
 use crate::storms::children;
 use crate::sys;
 use crate::table::{Row, Value};
@@ -125,6 +126,35 @@ pub(crate) fn list_instructions(program: &str) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// How often front and keeper touch a page that they have not or no longer.
+pub(crate) fn page_faults(machine: &Machine, rows: &mut Vec<Row>) {
+    for (name, build) in [("musl", &machine.musl), ("static glibc", &machine.glibc), ("dynamic", &machine.dynamic)] {
+        let what = format!("page faults of front and keeper, {name}");
+        let faults = || Ok::<_, String>(faults_of(&run_of_true(&build.clone()?))? - faults_of(&[TRUE.to_owned()])?);
+        rows.push(match faults() {
+            Ok(faults) => Row::value(what, Value::Count(faults)),
+            Err(why) => Row::not_measured(what, why),
+        });
+    }
+}
+
+/// The least of some runs: how a program lies on its pages differs from run to run.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn faults_of(line: &[String]) -> Result<f64, String> {
+    const RUNS: usize = 20;
+    let children = || {
+        getrusage(UsageWho::RUSAGE_CHILDREN).map(|usage| usage.minor_page_faults()).map_err(|errno| errno.to_string())
+    };
+    let mut least = f64::INFINITY;
+    for _ in 0..RUNS {
+        let before = children()?;
+        time(line)?;
+        let after = children()?;
+        least = least.min((after - before) as f64);
+    }
+    Ok(least)
 }
 
 /// What no other process shares, while the command runs.
