@@ -194,41 +194,10 @@ fn every_target_that_the_readme_names_exists() {
 }
 
 #[test]
-fn the_completions_are_scripts_of_their_shells() {
-    for (shell, script) in [("bash", "treekill-run.bash"), ("zsh", "_treekill-run"), ("fish", "treekill-run.fish")] {
-        // Only bash is everywhere; the two others are looked at where they are.
-        let path = root().join("completions").join(script);
-        match Command::new(shell).arg("-n").arg(path).output() {
-            Ok(output) => assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr)),
-            Err(_) => assert_ne!(shell, "bash"),
-        }
-    }
-}
-
-#[test]
 fn the_manual_is_clean_roff() {
     // mandoc(1) is looked for where it is installed.
     if let Ok(output) = Command::new("mandoc").arg("-Tlint").arg(root().join("man/treekill-run.1")).output() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    }
-}
-
-#[test]
-fn the_bash_completion_tells_our_options_from_the_commands() {
-    for (line, expected) in [
-        ("treekill-run -q --preserve", "--preserve-status"),
-        ("treekill-run --signal-to gr", "group"),
-        ("treekill-run -t 5 make --preserve", ""),
-        ("treekill-run -- --preserve", ""),
-    ] {
-        let script = r#"
-            source completions/treekill-run.bash
-            COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-            _treekill_run_or_command treekill-run "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-            echo "${COMPREPLY[*]}""#;
-        let output = Command::new("bash").args(["--norc", "-c", script, "bash", line]).current_dir(root()).output();
-        let output = output.expect("there is bash");
-        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{line}");
     }
 }
 

@@ -1,13 +1,15 @@
 //! Renders the generated files from `treekill_run::cli::command()` and the exit table. Writes
 //! nothing: the example `generate` writes what this returns, the test `docs` compares it.
 
+#[path = "completions.rs"]
+mod completions;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 use clap::Arg;
-use clap_complete::Shell;
 use treekill_run::cli;
 use treekill_run::outcome::EXIT_TABLE;
 
@@ -25,14 +27,7 @@ pub(crate) fn pages(kind: &str, root: &Path) -> anyhow::Result<Vec<Page>> {
     let template = |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
     Ok(match kind {
         "man" => vec![Page { path: "man/treekill-run.1", text: manual(&template("man/treekill-run.1.in")?)? }],
-        "completions" => [
-            (Shell::Bash, "completions/treekill-run.bash"),
-            (Shell::Zsh, "completions/_treekill-run"),
-            (Shell::Fish, "completions/treekill-run.fish"),
-        ]
-        .into_iter()
-        .map(|(shell, path)| Page { path, text: completion(shell) })
-        .collect(),
+        "completions" => completions::pages(),
         _ => vec![Page { path: "README.md", text: readme(&template("README.md")?)? }],
     })
 }
@@ -93,61 +88,6 @@ fn wrapped(line: &str) -> String {
     }
     text
 }
-
-/// What `clap_complete` writes, and for bash and fish what completes the command and its arguments; zsh has that.
-fn completion(shell: Shell) -> String {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut cli::command(), "treekill-run", &mut script);
-    let script = String::from_utf8_lossy(&script).into_owned();
-    match shell {
-        Shell::Bash => script + &BASH_COMMAND.replace("@VALUED@", &valued_options().join("|")),
-        Shell::Fish => script + &FISH_COMMAND.replace("@VALUED@", &valued_options().join(" ")),
-        _ => script,
-    }
-}
-
-/// Every spelling of the options that take a value.
-fn valued_options() -> Vec<String> {
-    let command = cli::command();
-    let options = command.get_opts().filter(|option| option.get_action().takes_values());
-    options
-        .flat_map(|option| {
-            let short = option.get_short().map(|letter| format!("-{letter}"));
-            short.into_iter().chain(option.get_long().map(|word| format!("--{word}")))
-        })
-        .collect()
-}
-
-const BASH_COMMAND: &str = r#"
-# From the first word that is no option on, it is the command's own completion.
-_treekill_run_or_command() {
-    local i
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        case ${COMP_WORDS[i]} in
-            --) ((i++)); break ;;
-            @VALUED@)
-                ((i++))
-                [[ ${COMP_WORDS[i]-} != = ]] || ((i++))
-                ;;
-            -*) ;;
-            *) break ;;
-        esac
-    done
-    if ((i > COMP_CWORD)) || [[ $i == "$COMP_CWORD" && ${COMP_WORDS[i]} == -* && ${COMP_WORDS[i - 1]} != -- ]]; then
-        _treekill__run "$@"
-    elif declare -F _command_offset >/dev/null; then
-        _command_offset "$i"
-    elif ((i == COMP_CWORD)); then
-        mapfile -t COMPREPLY < <(compgen -c -- "${COMP_WORDS[i]}")
-    fi
-}
-complete -F _treekill_run_or_command -o bashdefault -o default treekill-run
-"#;
-
-const FISH_COMMAND: &str = r#"
-# From the first word that is no option on, it is the command's own completion.
-complete -c treekill-run -x -a "(__fish_complete_subcommand -- @VALUED@)"
-"#;
 
 /// README.md with the blocks between its markers generated again.
 fn readme(text: &str) -> anyhow::Result<String> {
