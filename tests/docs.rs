@@ -1,9 +1,7 @@
 //! The documentation says what the program does: generated files equal what is generated now, the README's examples
 //! give the output that stands below them, and its targets exist.
 
-#[path = "common/program.rs"]
-#[expect(dead_code, reason = "the harness needs more of it")]
-mod program;
+mod common;
 #[path = "generate/render.rs"]
 mod render;
 
@@ -14,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
+use common::needs;
 use treekill_run::cli;
 
 fn root() -> &'static Path {
@@ -193,16 +192,27 @@ fn every_target_that_the_readme_names_exists() {
     }
 }
 
+/// A message of any level, style too, is a failure.
 #[test]
-fn the_manual_is_clean_roff() {
-    // mandoc(1) is looked for where it is installed.
-    if let Ok(output) = Command::new("mandoc").arg("-Tlint").arg(root().join("man/treekill-run.1")).output() {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    }
+fn the_manual_is_clean_for_mandoc() {
+    needs::require!("mandoc");
+    has_no_complaint(Command::new("mandoc").args(["-Tlint", "-Wall", "man/treekill-run.1"]));
+}
+
+#[test]
+fn the_manual_is_clean_for_groff() {
+    needs::require!("groff");
+    has_no_complaint(Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8", "man/treekill-run.1"]));
+}
+
+fn has_no_complaint(command: &mut Command) {
+    let output = command.current_dir(root()).output().expect("it was looked for");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{command:?}: {}", String::from_utf8_lossy(&said));
 }
 
 fn program() -> Command {
-    Command::new(program::wrapper())
+    Command::new(common::wrapper())
 }
 
 /// The fenced blocks of this language.
@@ -313,7 +323,7 @@ impl Session {
 
     /// The output goes to a file: a process that an example leaves alive must not hold the test up.
     fn shell(&self, script: &str) {
-        let binary = program::wrapper();
+        let binary = common::wrapper();
         let inherited = env::var_os("PATH").unwrap_or_default();
         let folders = binary.parent().into_iter().map(Path::to_owned).chain(env::split_paths(&inherited));
         Command::new("timeout")

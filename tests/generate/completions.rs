@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use clap::builder::PossibleValue;
 use clap::{Arg, Command};
 use treekill_run::cli;
 use treekill_run::signals::Sig;
 
-use super::Page;
+use super::{Page, choices, names, value_name};
 
 const BASH: &str = include_str!("completion.bash");
 const ZSH: &str = include_str!("completion.zsh");
@@ -39,7 +40,7 @@ fn bash(command: &Command) -> String {
     let mut values = String::new();
     let mut lists = vec![];
     for option in valued(command) {
-        let names = spellings(option).join(" | ");
+        let names = names(option).join(" | ");
         let action = match value(option) {
             Value::Choice(choices, is_list) => {
                 if is_list {
@@ -54,7 +55,7 @@ fn bash(command: &Command) -> String {
         };
         let _ = writeln!(values, "        {names}) {action} ;;");
     }
-    let all = options(command).flat_map(spellings).collect::<Vec<_>>().join(" ");
+    let all = options(command).flat_map(names).collect::<Vec<_>>().join(" ");
     filled(BASH, command, &[("VALUES", &values), ("LISTS", &lists.join(" | ")), ("OPTIONS", &all)])
 }
 
@@ -62,7 +63,7 @@ fn zsh(command: &Command) -> String {
     let mut lines = String::new();
     for option in options(command) {
         let is_valued = option.get_action().takes_values();
-        let names = spellings(option);
+        let spelt = names(option);
         let excluded = match option.get_action() {
             // Whatever else there is.
             clap::ArgAction::Help | clap::ArgAction::Version => "- *".to_owned(),
@@ -70,7 +71,7 @@ fn zsh(command: &Command) -> String {
             clap::ArgAction::Append => String::new(),
             _ => {
                 let others = command.get_arg_conflicts_with(option).into_iter().filter(|other| !other.is_positional());
-                names.iter().cloned().chain(others.flat_map(spellings)).collect::<Vec<_>>().join(" ")
+                spelt.iter().cloned().chain(others.flat_map(names)).collect::<Vec<_>>().join(" ")
             }
         };
         let before = if excluded.is_empty() { "*".to_owned() } else { format!("({excluded})") };
@@ -79,11 +80,11 @@ fn zsh(command: &Command) -> String {
             (true, true) => format!("{name}="),
             (true, false) => format!("{name}+"),
         };
-        let names: Vec<String> = names.iter().map(marked).collect();
-        let names = if let [name] = &names[..] { name.clone() } else { format!("'{{{}}}'", names.join(",")) };
-        let mut line = format!("'{before}{names}[{}]", zsh_text(&help(option)));
-        if is_valued {
-            let _ = write!(line, ":{}:{}", value_name(option), zsh_action(option));
+        let marked: Vec<String> = spelt.iter().map(marked).collect();
+        let spelt = if let [name] = &marked[..] { name.clone() } else { format!("'{{{}}}'", marked.join(",")) };
+        let mut line = format!("'{before}{spelt}[{}]", zsh_text(&help(option)));
+        if let Some(name) = value_name(option) {
+            let _ = write!(line, ":{name}:{}", zsh_action(option));
         }
         let _ = writeln!(lines, "  {line}' \\");
     }
@@ -99,7 +100,7 @@ fn zsh_action(option: &Arg) -> String {
         }
         Value::Choice(choices, true) => {
             let choices = choices.iter().map(|(name, text)| format!("\"{name}[{}]\"", zsh_text(text)));
-            format!("_values -s , {} {}", value_name(option), choices.collect::<Vec<_>>().join(" "))
+            format!("_values -s , {} {}", value_name(option).unwrap_or_default(), choices.collect::<Vec<_>>().join(" "))
         }
         Value::Signal => format!("({})", signals()),
         Value::File => "_files".to_owned(),
@@ -172,31 +173,17 @@ fn valued(command: &Command) -> impl Iterator<Item = &Arg> {
     options(command).filter(|option| option.get_action().takes_values())
 }
 
-/// `-t` and `--timeout`.
-fn spellings(option: &Arg) -> Vec<String> {
-    let short = option.get_short().map(|letter| format!("-{letter}"));
-    short.into_iter().chain(option.get_long().map(|word| format!("--{word}"))).collect()
-}
-
 fn help(option: &Arg) -> String {
     option.get_help().map(ToString::to_string).unwrap_or_default()
 }
 
-fn value_name(option: &Arg) -> String {
-    option.get_value_names().unwrap_or_default().join(" ")
-}
-
 fn value(option: &Arg) -> Value {
-    let choices: Vec<(String, String)> = option
-        .get_possible_values()
-        .iter()
-        .filter(|value| !value.is_hide_set())
-        .map(|value| (value.get_name().to_owned(), value.get_help().map(ToString::to_string).unwrap_or_default()))
-        .collect();
-    match value_name(option).as_str() {
+    let meaning = |value: &PossibleValue| value.get_help().map(ToString::to_string).unwrap_or_default();
+    let choices: Vec<_> = choices(option).map(|value| (value.get_name().to_owned(), meaning(&value))).collect();
+    match value_name(option).as_deref() {
         _ if !choices.is_empty() => Value::Choice(choices, option.get_value_delimiter().is_some()),
-        "SIGNAL" => Value::Signal,
-        "FILE" => Value::File,
+        Some("SIGNAL") => Value::Signal,
+        Some("FILE") => Value::File,
         _ => Value::Free,
     }
 }
