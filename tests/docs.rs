@@ -49,6 +49,12 @@ fn the_readme_has_the_options_and_exit_statuses_of_the_program() {
 }
 
 #[test]
+fn the_changelog_has_this_version() {
+    let heading = format!("\n## [{}] - ", env!("CARGO_PKG_VERSION"));
+    assert!(read("CHANGELOG.md").contains(&heading), "CHANGELOG.md has no{heading}");
+}
+
+#[test]
 fn every_option_is_in_the_manual_and_in_each_completion() {
     let manual = read("man/treekill-run.1").replace("\\-", "-");
     let scripts = ["treekill-run.bash", "_treekill-run", "treekill-run.fish"];
