@@ -67,6 +67,20 @@ fn every_option_is_in_the_manual_and_in_each_completion() {
     }
 }
 
+/// Up to the examples, where other programs come in.
+#[test]
+fn the_manual_names_no_option_that_there_is_not() {
+    let manual = read("man/treekill-run.1").replace("\\-", "-");
+    let (text, _) = manual.split_once("\n.SH EXAMPLES\n").expect("the manual has the section");
+    let command = cli::command();
+    let mut known: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    known.extend(["scope", "user", "reuid"]); // of systemd-run, systemctl and setpriv
+    for rest in text.split("--").skip(1) {
+        let name = rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap_or_default();
+        assert!(name.is_empty() || known.contains(&name), "the manual names --{name}");
+    }
+}
+
 /// The locale's own are read by the C library, and the model's by a unit test alone.
 #[test]
 fn the_manual_names_every_variable_that_is_read_and_no_other() {

@@ -96,11 +96,8 @@ fn difference_list() -> String {
     cli::DIFFERENCES.iter().map(item).collect()
 }
 
-/// A line of text in lines of 80 bytes at most. Requests and the tags of options stay whole.
+/// A text in lines of 80 bytes at most.
 fn wrapped(line: &str) -> String {
-    if line.starts_with(['.', '\\']) {
-        return line.to_owned();
-    }
     let mut text = String::new();
     let mut length = 0;
     for word in line.split(' ') {
