@@ -1,9 +1,7 @@
 //! The documentation says what the program does: generated files equal what is generated now, the README's examples
 //! give the output that stands below them, and its targets exist.
 
-#[path = "common/program.rs"]
-#[expect(dead_code, reason = "the harness needs more of it")]
-mod program;
+mod common;
 #[path = "generate/render.rs"]
 mod render;
 
@@ -14,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
+use common::needs;
 use treekill_run::cli;
 
 fn root() -> &'static Path {
@@ -50,6 +49,12 @@ fn the_readme_has_the_options_and_exit_statuses_of_the_program() {
 }
 
 #[test]
+fn the_changelog_has_this_version() {
+    let heading = format!("\n## [{}] - ", env!("CARGO_PKG_VERSION"));
+    assert!(read("CHANGELOG.md").contains(&heading), "CHANGELOG.md has no{heading}");
+}
+
+#[test]
 fn every_option_is_in_the_manual_and_in_each_completion() {
     let manual = read("man/treekill-run.1").replace("\\-", "-");
     let scripts = ["treekill-run.bash", "_treekill-run", "treekill-run.fish"];
@@ -59,6 +64,20 @@ fn every_option_is_in_the_manual_and_in_each_completion() {
             let text = read(&format!("completions/{script}"));
             assert!(text.contains(option), "{script} lacks --{option}");
         }
+    }
+}
+
+/// Up to the examples, where other programs come in.
+#[test]
+fn the_manual_names_no_option_that_there_is_not() {
+    let manual = read("man/treekill-run.1").replace("\\-", "-");
+    let (text, _) = manual.split_once("\n.SH EXAMPLES\n").expect("the manual has the section");
+    let command = cli::command();
+    let mut known: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    known.extend(["scope", "user", "reuid"]); // of systemd-run, systemctl and setpriv
+    for rest in text.split("--").skip(1) {
+        let name = rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap_or_default();
+        assert!(name.is_empty() || known.contains(&name), "the manual names --{name}");
     }
 }
 
@@ -193,47 +212,27 @@ fn every_target_that_the_readme_names_exists() {
     }
 }
 
+/// A message of any level, style too, is a failure.
 #[test]
-fn the_completions_are_scripts_of_their_shells() {
-    for (shell, script) in [("bash", "treekill-run.bash"), ("zsh", "_treekill-run"), ("fish", "treekill-run.fish")] {
-        // Only bash is everywhere; the two others are looked at where they are.
-        let path = root().join("completions").join(script);
-        match Command::new(shell).arg("-n").arg(path).output() {
-            Ok(output) => assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr)),
-            Err(_) => assert_ne!(shell, "bash"),
-        }
-    }
+fn the_manual_is_clean_for_mandoc() {
+    needs::require!("mandoc");
+    has_no_complaint(Command::new("mandoc").args(["-Tlint", "-Wall", "man/treekill-run.1"]));
 }
 
 #[test]
-fn the_manual_is_clean_roff() {
-    // mandoc(1) is looked for where it is installed.
-    if let Ok(output) = Command::new("mandoc").arg("-Tlint").arg(root().join("man/treekill-run.1")).output() {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    }
+fn the_manual_is_clean_for_groff() {
+    needs::require!("groff");
+    has_no_complaint(Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8", "man/treekill-run.1"]));
 }
 
-#[test]
-fn the_bash_completion_tells_our_options_from_the_commands() {
-    for (line, expected) in [
-        ("treekill-run -q --preserve", "--preserve-status"),
-        ("treekill-run --signal-to gr", "group"),
-        ("treekill-run -t 5 make --preserve", ""),
-        ("treekill-run -- --preserve", ""),
-    ] {
-        let script = r#"
-            source completions/treekill-run.bash
-            COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-            _treekill_run_or_command treekill-run "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-            echo "${COMPREPLY[*]}""#;
-        let output = Command::new("bash").args(["--norc", "-c", script, "bash", line]).current_dir(root()).output();
-        let output = output.expect("there is bash");
-        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{line}");
-    }
+fn has_no_complaint(command: &mut Command) {
+    let output = command.current_dir(root()).output().expect("it was looked for");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{command:?}: {}", String::from_utf8_lossy(&said));
 }
 
 fn program() -> Command {
-    Command::new(program::wrapper())
+    Command::new(common::wrapper())
 }
 
 /// The fenced blocks of this language.
@@ -344,7 +343,7 @@ impl Session {
 
     /// The output goes to a file: a process that an example leaves alive must not hold the test up.
     fn shell(&self, script: &str) {
-        let binary = program::wrapper();
+        let binary = common::wrapper();
         let inherited = env::var_os("PATH").unwrap_or_default();
         let folders = binary.parent().into_iter().map(Path::to_owned).chain(env::split_paths(&inherited));
         Command::new("timeout")

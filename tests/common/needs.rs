@@ -9,6 +9,9 @@ use std::sync::OnceLock;
 
 use super::{Nest, USER, cgroups, sys, systemd};
 
+/// What bash's completions of other commands begin with.
+pub(crate) const BASH_COMPLETION: &str = "/usr/share/bash-completion/bash_completion";
+
 /// Returns from the test, as skipped, unless the machine has each of these.
 macro_rules! require {
     ($($need:expr),+ $(,)?) => {
@@ -86,6 +89,8 @@ fn look(need: &str) -> Result<(), String> {
             static HAS: OnceLock<Result<(), String>> = OnceLock::new();
             HAS.get_or_init(|| runs(unshare("--mount", &["true"]), || Ok(()))).clone()
         }
+        "bash-completion" if Path::new(BASH_COMPLETION).is_file() => Ok(()),
+        "bash-completion" => Err(format!("there is no {BASH_COMPLETION}")),
         // The tests' own tracer knows the registers of one architecture.
         "tracer" if cfg!(target_arch = "x86_64") => Ok(()),
         "tracer" => Err("system calls are counted on x86-64 only".into()),

@@ -1,0 +1,194 @@
+//! What GitHub reads of the project: the action that installs a release, run as a runner would, and the files for people.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{Scratch, needs};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("the checkout has it")
+}
+
+/// The shell script of the action's step.
+fn script() -> String {
+    let action = read(".github/actions/treekill-run/action.yml");
+    let mut blocks = action.split("      run: |").skip(1);
+    let block = blocks.next().expect("it has a script");
+    assert!(blocks.next().is_none(), "there is another script to run");
+    assert!(!block.contains("${{"), "what a workflow says must not become part of the script");
+    block.lines().skip(1).map(|line| line.strip_prefix("        ").unwrap_or(line).to_owned() + "\n").collect()
+}
+
+/// A runner with a directory of packages.
+struct Runner {
+    scratch: Scratch,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Runner {
+    /// One for x86-64, and packages of version 9.8.7 for both architectures.
+    fn new() -> Runner {
+        let scratch = Scratch::new();
+        for folder in ["temp", "packages"] {
+            fs::create_dir(scratch.join(folder)).expect("the directory is ours");
+        }
+        let path = |name: &str| scratch.join(name).display().to_string();
+        let environment = vec![
+            ("RUNNER_OS", "Linux".into()),
+            ("RUNNER_ARCH", "X64".into()),
+            ("RUNNER_TEMP", path("temp")),
+            ("GITHUB_OUTPUT", path("output")),
+            ("GITHUB_PATH", path("path")),
+            ("VERSION", "latest".into()),
+            ("FROM", path("packages")),
+            ("RELEASES", "https://github.invalid/releases".into()),
+        ];
+        let runner = Runner { scratch, environment };
+        runner.pack("9.8.7");
+        runner
+    }
+
+    fn with(mut self, name: &'static str, value: impl Into<String>) -> Runner {
+        self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Adds packages of this version, in which a script stands for the program, and their checksums.
+    fn pack(&self, version: &str) {
+        let make = "
+            for arch in x86_64 aarch64; do
+                name=treekill-run-$1-$arch-linux
+                mkdir -p $name/bin
+                printf '#!/bin/sh\\necho treekill-run %s\\n# %s\\n' $1 $arch >$name/bin/treekill-run
+                chmod +x $name/bin/treekill-run
+                tar -czf $name.tar.gz $name && rm -r $name
+            done
+            sha256sum *.tar.gz >SHA256SUMS";
+        let _forking = common::sys::forking();
+        let packages = self.scratch.join("packages");
+        let status = Command::new("bash").args(["-ec", make, "bash", version]).current_dir(packages).status();
+        assert!(status.expect("there is bash").success());
+    }
+
+    fn run(&self) -> Output {
+        let file = self.scratch.file("step.sh", script().as_bytes(), 0o644);
+        let mut bash = Command::new("bash");
+        bash.args(["--noprofile", "--norc", "-eo", "pipefail"]).arg(file);
+        let _forking = common::sys::forking();
+        bash.envs(self.environment.iter().cloned()).current_dir(self.scratch.path()).output().expect("there is bash")
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.scratch.join(name)).unwrap_or_default()
+    }
+
+    /// Fails unless the program of this architecture is on the PATH afterwards.
+    #[track_caller]
+    fn installs(&self, arch: &str) {
+        let output = self.run();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(self.text("output"), "version=9.8.7\n");
+        let path = self.text("path");
+        let program = fs::read_to_string(Path::new(path.trim_end()).join("treekill-run"));
+        assert!(program.expect("it is on the PATH").contains(arch));
+    }
+
+    /// Fails unless the step does, with an error that says this, and installs nothing.
+    #[track_caller]
+    fn refuses(&self, why: &str) {
+        let output = self.run();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let is_said = said.lines().any(|line| line.starts_with("::error ") && line.contains(why));
+        assert!(!output.status.success() && is_said, "it should say '{why}': {output:?}");
+        assert_eq!(self.text("path"), "");
+    }
+}
+
+#[test]
+fn the_action_installs_the_newest_release_or_the_one_that_is_named() {
+    needs::require!("curl");
+    Runner::new().installs("x86_64");
+    Runner::new().with("RUNNER_ARCH", "ARM64").installs("aarch64");
+    Runner::new().with("VERSION", "9.8.7").installs("x86_64");
+    Runner::new().with("VERSION", "v9.8.7").with("FROM", "packages").installs("x86_64");
+    for (version, folder) in [("latest", "latest/download"), ("9.8.7", "download/v9.8.7")] {
+        let runner = Runner::new().with("VERSION", version).with("FROM", "");
+        let releases = runner.scratch.join("releases");
+        let folder = releases.join(folder);
+        fs::create_dir_all(folder.parent().expect("it is below releases")).expect("the directory is ours");
+        fs::rename(runner.scratch.join("packages"), folder).expect("the directory is ours");
+        runner.with("RELEASES", format!("file://{}", releases.display())).installs("x86_64");
+    }
+}
+
+#[test]
+fn the_action_installs_nothing_whose_checksum_is_wrong() {
+    needs::require!("curl");
+    let runner = Runner::new();
+    let package = runner.scratch.join("packages/treekill-run-9.8.7-x86_64-linux.tar.gz");
+    let mut bytes = fs::read(&package).expect("it was packed");
+    // After the end of the archive, so that it could be unpacked all the same.
+    bytes.extend(b"\0");
+    fs::write(package, bytes).expect("the directory is ours");
+    runner.refuses("has not the checksum");
+}
+
+#[test]
+fn the_action_says_what_it_cannot_install() {
+    needs::require!("curl");
+    Runner::new().with("RUNNER_OS", "macOS").refuses("for Linux only, not for macOS");
+    Runner::new().with("RUNNER_ARCH", "ARM").refuses("no package for ARM");
+    Runner::new().with("VERSION", "9.8").refuses("'9.8' is no version");
+    Runner::new().with("VERSION", "9.8.7; id").refuses("is no version");
+    Runner::new().with("VERSION", "9.8.6").refuses("names no treekill-run 9.8.6 for x86_64");
+    Runner::new().with("FROM", "/nowhere").refuses("cannot get file:///nowhere/SHA256SUMS");
+    let runner = Runner::new();
+    runner.pack("9.8.8");
+    runner.refuses("more than one version");
+}
+
+#[test]
+fn workflows_action_and_forms_are_what_github_reads() {
+    needs::require!("check-jsonschema");
+    let kinds: [(&str, &[&str]); 4] = [
+        ("vendor.github-workflows", &["workflows/ci.yml", "workflows/release.yml"]),
+        ("vendor.github-actions", &["actions/treekill-run/action.yml"]),
+        ("vendor.github-issue-forms", &["ISSUE_TEMPLATE/bug.yml", "ISSUE_TEMPLATE/feature.yml"]),
+        ("vendor.github-issue-config", &["ISSUE_TEMPLATE/config.yml"]),
+    ];
+    let mut checked = 0;
+    for (schema, files) in kinds {
+        let mut check = Command::new("check-jsonschema");
+        check.args(["--builtin-schema", schema]).args(files).current_dir(root().join(".github"));
+        let _forking = common::sys::forking();
+        let output = check.output().expect("it was looked for");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        checked += files.len();
+    }
+    let mut there = 0;
+    visit(&root().join(".github"), &mut |path| there += usize::from(path.extension().is_some_and(|end| end == "yml")));
+    assert_eq!(checked, there, "a file is not looked at");
+}
+
+fn visit(folder: &Path, look: &mut dyn FnMut(&Path)) {
+    for entry in fs::read_dir(folder).expect("the checkout has it").flatten() {
+        let path = entry.path();
+        if path.is_dir() { visit(&path, look) } else { look(&path) }
+    }
+}
+
+#[test]
+fn who_reports_a_fault_is_asked_for_what_it_takes() {
+    let form = read(".github/ISSUE_TEMPLATE/bug.yml");
+    for wanted in ["--doctor", "--version", " -v", "command line", "expected"] {
+        let is_label = form.lines().any(|line| line.trim_start().starts_with("label:") && line.contains(wanted));
+        assert!(is_label, "the form does not ask for {wanted}");
+    }
+}
