@@ -14,7 +14,7 @@ mod trial;
 use std::path::Path;
 
 use common::needs::{self, require};
-use table::Peer;
+use table::{Case, Peer, does};
 
 #[test]
 fn treekill_run_does_what_the_table_says() {
@@ -61,4 +61,19 @@ fn systemd_run_does_what_the_table_says_where_no_systemd_is() {
     }
     trial::without_systemd(Peer::Scope);
     trial::without_systemd(Peer::Service);
+}
+
+/// The picture at the head of README.md, with a column for timeout(1) and one for us.
+#[test]
+fn the_picture_in_the_readme_shows_what_the_table_says() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
+    let readme = readme.expect("the checkout has it");
+    for (who, case) in [("ignores SIGTERM", Case::Group), ("setsid(2)", Case::Session), ("forked twice", Case::Daemon)]
+    {
+        let line = readme.lines().find(|line| line.starts_with(['├', '└']) && line.contains(who));
+        let line = line.unwrap_or_else(|| panic!("the picture lacks what {who}"));
+        let columns: Vec<&str> = line.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
+        let fate = |peer: Peer| if does(peer, case) { "ended" } else { "goes on" };
+        assert_eq!(columns[1..], [fate(Peer::Timeout), fate(Peer::Ours)], "{line}");
+    }
 }

@@ -166,8 +166,8 @@ fn limited(peer: Peer) -> Found {
 }
 
 const TREE: &str = "fork [ ignore TERM say group hang ] fork [ setsid say session hang ] daemon [ say daemon hang ] \
-    on TERM [ say asked exit 0 ] say command hang";
-const ITS_PROCESSES: [&str; 4] = ["group", "session", "daemon", "command"];
+    fork [ say child hang ] on TERM [ say asked exit 0 ] say command hang";
+const ITS_PROCESSES: [&str; 5] = ["group", "session", "daemon", "child", "command"];
 
 fn stopped(peer: Peer) -> Found {
     let mut wrapped = Wrapped::start(peer, TREE);
@@ -178,6 +178,8 @@ fn stopped(peer: Peer) -> Found {
     for (index, case) in [Case::Group, Case::Session, Case::Daemon].into_iter().enumerate() {
         found.push((case, wrapped.is_over(index, peer, case)));
     }
+    let is_careful = is_dead(&wrapped.processes[3], BOUND);
+    assert!(is_careful, "{}: a plain child in the command's group goes on\n{ended}", peer.name());
     found
 }
 
