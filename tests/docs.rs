@@ -155,19 +155,24 @@ fn the_manual_names_every_field_of_the_report() {
 fn every_example_of_the_readme_gives_the_output_that_stands_below_it() {
     let examples = blocks(&read("README.md"), "console");
     assert!(!examples.is_empty(), "README.md has no console block");
-    for block in examples {
-        let steps = steps(&block);
-        let session = Session::new();
-        let shown = session.run(&steps);
-        for (step, output) in steps.iter().zip(shown) {
-            let is_match = if step.command.contains("--doctor") { has_same_outline } else { is_match };
-            assert!(
-                is_match(&step.output, &output),
-                "$ {}\nREADME.md says:\n{}\nbut it was:\n{output}",
-                step.command,
-                step.output
-            );
+    // They mostly wait.
+    std::thread::scope(|scope| {
+        for block in &examples {
+            scope.spawn(|| gives_the_output_below(&steps(block)));
         }
+    });
+}
+
+fn gives_the_output_below(steps: &[Step]) {
+    let shown = Session::new().run(steps);
+    for (step, output) in steps.iter().zip(shown) {
+        let is_match = if step.command.contains("--doctor") { has_same_outline } else { is_match };
+        assert!(
+            is_match(&step.output, &output),
+            "$ {}\nREADME.md says:\n{}\nbut it was:\n{output}",
+            step.command,
+            step.output
+        );
     }
 }
 

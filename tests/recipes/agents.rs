@@ -36,7 +36,7 @@ fn what_a_tool_call_leaves_is_ended_and_named_and_its_status_stays() {
 fn a_tool_call_that_takes_too_long_is_ended_with_all_it_started() {
     let place = Place::new("");
     let script = format!("\"$FX\" {LEAVES} hang");
-    for words in [tool("700ms", &script), stand_in(&place, "700ms", &script)] {
+    for words in [tool("300ms", &script), stand_in(&place, "300ms", &script)] {
         ends(place.run(words).spawn()).exited(124);
     }
 }
@@ -58,13 +58,13 @@ fn a_tool_call_ends_with_its_harness() {
     }
 }
 
-/// A client of the recipe's server.
-fn client() -> (Place, Run) {
+/// A client of the recipe's server, whose grace is this, and that many seconds the client's patience.
+fn client(grace: &str, patience: &str) -> (Place, Run) {
     let place = Place::new("");
-    place.file("config.json", &recipe("mcp", "json"));
+    place.file("config.json", &recipe("mcp", "json").replace("\"1s\"", &format!("\"{grace}\"")));
     place.file("server.py", include_str!("server.py"));
     place.file("client.py", include_str!("client.py"));
-    let run = place.run(["python3", "client.py", "config.json"]).gated();
+    let run = place.run(["python3", "client.py", "config.json", patience]).gated();
     (place, run)
 }
 
@@ -77,19 +77,23 @@ fn greeted(running: &mut Running) {
 #[test]
 fn an_mcp_server_dies_with_its_client() {
     needs::require!("python3");
-    let (_place, run) = client();
-    let mut running = run.spawn();
-    greeted(&mut running);
-    running.signal(Signal::KILL);
-    running.wait();
-    running.all_die();
-    running.leaves_no_trace();
+    // With the first, the end of stdin ends a server that would do so by itself; the other has to be told.
+    for server in ["", "STUBBORN"] {
+        let (_place, run) = client("300ms", "30");
+        let run = if server.is_empty() { run } else { run.env(server, "1") };
+        let mut running = run.spawn();
+        greeted(&mut running);
+        running.signal(Signal::KILL);
+        running.wait();
+        running.all_die();
+        running.leaves_no_trace();
+    }
 }
 
 #[test]
 fn an_mcp_server_that_its_client_closes_succeeds_and_leaves_nothing() {
     needs::require!("python3");
-    let (_place, run) = client();
+    let (_place, run) = client("300ms", "30");
     let mut running = run.spawn();
     greeted(&mut running);
     running.open_gate();
@@ -97,16 +101,19 @@ fn an_mcp_server_that_its_client_closes_succeeds_and_leaves_nothing() {
     assert_eq!(ended.value("closed"), "0", "{ended}");
 }
 
-/// Neither the end of stdin nor SIGTERM, but the SIGKILL that follows, which hits treekill-run.
+/// Neither the end of stdin nor SIGTERM does; after its grace treekill-run ends it, or the client's SIGKILL, which hits
+/// treekill-run, comes first.
 #[test]
-fn an_mcp_server_that_its_client_has_to_kill_leaves_nothing() {
+fn an_mcp_server_that_its_client_cannot_close_leaves_nothing() {
     needs::require!("python3");
-    let (_place, run) = client();
-    let mut running = run.env("STUBBORN", "1").spawn();
-    greeted(&mut running);
-    running.open_gate();
-    let ended = running.wait();
-    assert_eq!(ended.value("closed"), "-9", "{ended}");
-    running.all_die();
-    running.leaves_no_trace();
+    for (grace, patience, status) in [("300ms", "30", "137"), ("60s", "0.3", "-9")] {
+        let (_place, run) = client(grace, patience);
+        let mut running = run.env("STUBBORN", "1").spawn();
+        greeted(&mut running);
+        running.open_gate();
+        let ended = running.wait();
+        assert_eq!(ended.value("closed"), status, "{ended}");
+        running.all_die();
+        running.leaves_no_trace();
+    }
 }

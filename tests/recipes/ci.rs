@@ -15,21 +15,21 @@ const READ: &str = "import json, sys, yaml; json.dump(yaml.safe_load(sys.argv[1]
 
 /// `None` where nothing reads YAML, and then the test is skipped.
 fn yaml(text: &str) -> Option<Value> {
-    let output = {
-        let _forking = sys::forking();
-        Command::new("python3").args(["-c", READ, text]).output()
-    };
-    let output = match output {
-        Ok(output) if output.status.success() => output,
-        Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("No module named") => {
-            panic!("the recipe is no YAML: {}", String::from_utf8_lossy(&output.stderr))
+    // The first may be one of the user's own, without what the system's has.
+    for python in ["python3", "/usr/bin/python3"] {
+        let output = {
+            let _forking = sys::forking();
+            Command::new(python).args(["-c", READ, text]).output()
+        };
+        let Ok(output) = output else { continue };
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return Some(serde_json::from_slice(&output.stdout).expect("python3 writes JSON"));
         }
-        _ => {
-            needs::skip("yaml", "python3 cannot read YAML here");
-            return None;
-        }
-    };
-    Some(serde_json::from_slice(&output.stdout).expect("python3 writes JSON"))
+        assert!(complaint.contains("No module named"), "the recipe is no YAML: {complaint}");
+    }
+    needs::skip("yaml", "python3 cannot read YAML here");
+    None
 }
 
 fn lines(list: &Value) -> String {
@@ -53,26 +53,27 @@ fn on_github_the_program_is_installed_and_a_test_that_leaves_something_fails() {
     let steps = workflow["jobs"]["test"]["steps"].as_array().expect("a list");
     let runs: Vec<&str> = steps.iter().filter_map(|step| step["run"].as_str()).collect();
     assert_eq!(runs.len(), 2, "{workflow:#}");
-    for shell in GITHUBS {
-        for (steps, status) in [("exit 0", 0), ("exit 4", 2), (&format!("{LEAVES} exit 0"), 193)] {
-            let place = Place::new(steps);
-            let root = place.scratch.path();
-            let archive = archive(&place);
-            let run = |text: &str, path: &str| {
-                place.file("step.sh", text);
-                let words = [&["env", path], shell, &["step.sh"]].concat();
-                let run = place.run(words).env("HOME", root).env("GITHUB_PATH", root.join("path"));
-                ends(run.env("TREEKILL_RUN", format!("file://{}", archive.display())).spawn())
-            };
-            run(runs[0], "PATH=/usr/local/bin:/usr/bin:/bin").exited(0);
-            let added = std::fs::read_to_string(root.join("path")).expect("the step adds to the path");
-            let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", added.trim());
-            run(runs[1], &path).exited(status);
-            let report = std::fs::read(root.join("treekill-run.json")).expect("there is a report");
-            let report: Value = serde_json::from_slice(&report).expect("JSON");
-            assert_eq!(report["exit_status"], status, "{report:#}");
-            assert_eq!(report["leftovers"].as_array().map(Vec::len), Some(if status == 193 { 2 } else { 0 }));
-        }
+    let leaves = format!("{LEAVES} exit 0");
+    for (shell, steps, status) in
+        [(GITHUBS[0], "exit 0", 0), (GITHUBS[1], "exit 4", 2), (GITHUBS[0], &leaves, 193), (GITHUBS[1], &leaves, 193)]
+    {
+        let place = Place::new(steps);
+        let root = place.scratch.path();
+        let archive = archive(&place);
+        let run = |text: &str, path: &str| {
+            place.file("step.sh", text);
+            let words = [&["env", path], shell, &["step.sh"]].concat();
+            let run = place.run(words).env("HOME", root).env("GITHUB_PATH", root.join("path"));
+            ends(run.env("TREEKILL_RUN", format!("file://{}", archive.display())).spawn())
+        };
+        run(runs[0], "PATH=/usr/local/bin:/usr/bin:/bin").exited(0);
+        let added = std::fs::read_to_string(root.join("path")).expect("the step adds to the path");
+        let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", added.trim());
+        run(runs[1], &path).exited(status);
+        let report = std::fs::read(root.join("treekill-run.json")).expect("there is a report");
+        let report: Value = serde_json::from_slice(&report).expect("JSON");
+        assert_eq!(report["exit_status"], status, "{report:#}");
+        assert_eq!(report["leftovers"].as_array().map(Vec::len), Some(if status == 193 { 2 } else { 0 }));
     }
     let kept = steps.iter().any(|step| step["with"]["path"] == "treekill-run.json");
     assert!(kept, "the report is kept: {workflow:#}");

@@ -1,11 +1,9 @@
 """An MCP client: starts the server that its configuration names, greets it, and on a line of stdin closes it as the
-protocol has it: end of file, SIGTERM, SIGKILL. Says on descriptor 9 what came of that."""
+protocol has it: end of file, SIGTERM, and after so many seconds SIGKILL. Says on descriptor 9 what came of that."""
 import json
 import os
 import subprocess
 import sys
-
-PATIENCE = 0.5
 
 
 def say(*words):
@@ -26,9 +24,9 @@ def ask(server, number, method, params):
 
 def close(server):
     server.stdin.close()
-    for insist in (server.terminate, server.kill):
+    for patience, insist in ((0.3, server.terminate), (float(sys.argv[2]), server.kill)):
         try:
-            return server.wait(PATIENCE)
+            return server.wait(patience)
         except subprocess.TimeoutExpired:
             insist()
     return server.wait()
