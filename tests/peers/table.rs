@@ -96,7 +96,11 @@ pub(crate) const ROWS: [Row; 16] = {
     [
         row(Case::Limit, "has a time limit, and a grace from SIGTERM to SIGKILL", &[Ours, Timeout, Scope, Service]),
         row(Case::Asks, "a stop asks the command by SIGTERM first", &[Ours, Timeout, Tini, DumbInit, Scope, Service]),
-        row(Case::Group, "a stop ends a child that ignores SIGTERM", &[Ours, Scope, Service, Bwrap, Unshare]),
+        row(
+            Case::Group,
+            "a stop ends a child that ignores SIGTERM, when the command does not",
+            &[Ours, Scope, Service, Bwrap, Unshare],
+        ),
         row(Case::Session, "a stop ends a child that called setsid(2)", &[Ours, Scope, Service, Bwrap, Unshare]),
         row(Case::Daemon, "a stop ends a daemon that forked twice", &[Ours, Scope, Service, Bwrap, Unshare]),
         row(Case::Background, "after a success, ends what was left with &", &[Ours, DumbInit, Service, Bwrap, Unshare]),
