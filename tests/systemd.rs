@@ -3,6 +3,14 @@
 
 mod common;
 
+#[path = "terminal/pty.rs"]
+#[expect(dead_code, reason = "the tests of terminals need more of it")]
+mod pty;
+#[path = "peers/table.rs"]
+mod table;
+#[path = "peers/trial.rs"]
+mod trial;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -637,4 +645,16 @@ fn a_command_that_moves_into_a_scope_of_its_own_is_held() {
             ended.exited(status);
         }
     }
+}
+
+#[test]
+fn systemd_run_with_a_scope_does_what_the_table_of_peers_says() {
+    require!("systemd", "systemd-run");
+    trial::beside_systemd(table::Peer::Scope);
+}
+
+#[test]
+fn systemd_run_with_a_service_does_what_the_table_of_peers_says() {
+    require!("systemd", "systemd-run");
+    trial::beside_systemd(table::Peer::Service);
 }

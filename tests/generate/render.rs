@@ -1,8 +1,10 @@
-//! Renders the generated files from `treekill_run::cli::command()` and the exit table. Writes
+//! Renders the generated files from `treekill_run::cli::command()`, the exit table and the table of peers. Writes
 //! nothing: the example `generate` writes what this returns, the test `docs` compares it.
 
 #[path = "completions.rs"]
 mod completions;
+#[path = "../peers/table.rs"]
+mod table;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,6 +15,8 @@ use clap::builder::PossibleValue;
 use clap::{Arg, Command};
 use treekill_run::cli;
 use treekill_run::outcome::EXIT_TABLE;
+
+use table::{PEERS, ROWS};
 
 /// A generated file: its path below the checkout and its whole text.
 pub(crate) struct Page {
@@ -49,6 +53,8 @@ fn manual(template: &str) -> anyhow::Result<String> {
         ("@OPTIONS@\n", &option_entries(&command)),
         ("@EXIT_STATUS@\n", &exits),
         ("@DIFFERENCES@\n", &difference_list()),
+        ("@COMPARISON@\n", &comparison_list()),
+        ("@COMPARED@\n", &compared()),
     ] {
         ensure!(text.contains(marker), "man/treekill-run.1.in has no {marker}");
         text = text.replace(marker, filling);
@@ -122,7 +128,36 @@ fn wrapped(line: &str) -> String {
 fn readme(text: &str) -> anyhow::Result<String> {
     let text = fill(text, "options", &option_list())?;
     let text = fill(&text, "exit status", &exit_table())?;
+    let text = fill(&text, "comparison", &comparison_table())?;
     fill(&text, "differences", &difference_table())
+}
+
+/// A column for each program.
+fn comparison_table() -> String {
+    let names: Vec<String> = PEERS.iter().map(|peer| format!("`{}`", peer.name())).collect();
+    let mut table = format!("| | {} |\n| --- |{}\n", names.join(" | "), " --- |".repeat(names.len()));
+    for row in &ROWS {
+        let cells = PEERS.iter().map(|peer| if row.by.contains(peer) { "yes" } else { "no" });
+        let _ = writeln!(table, "| {} | {} |", row.wish, cells.collect::<Vec<_>>().join(" | "));
+    }
+    let words: Vec<String> = PEERS.iter().map(|peer| format!("`{}`", peer.words())).collect();
+    let _ = write!(table, "\nTried as: {}.", words.join("; "));
+    table + "\n"
+}
+
+/// The same for a page that is too narrow for so many columns.
+fn comparison_list() -> String {
+    let mut list = String::new();
+    for row in &ROWS {
+        let names: Vec<&str> = row.by.iter().map(|peer| peer.name()).collect();
+        let names = wrapped(&roff(&(names.join(", ") + ".")));
+        let _ = writeln!(list, ".TP\n.B {}\n{names}", roff(&capitalised(row.wish)));
+    }
+    list
+}
+
+fn compared() -> String {
+    PEERS.iter().map(|peer| roff(peer.words()) + "\n").collect()
 }
 
 fn difference_table() -> String {

@@ -178,13 +178,21 @@ impl Shell {
 
     /// Takes what the terminal shows until this is so.
     pub(crate) fn awaits(&mut self, failure: &str, is_so: impl Fn() -> bool) {
-        let deadline = Instant::now() + BOUND;
-        while !is_so() {
+        if !self.becomes(BOUND, |_| is_so()) {
+            self.fail(failure);
+        }
+    }
+
+    /// The same for so long at most; whether it has become so.
+    pub(crate) fn becomes(&mut self, within: Duration, is_so: impl Fn(&Shell) -> bool) -> bool {
+        let deadline = Instant::now() + within;
+        while !is_so(self) {
             if Instant::now() > deadline {
-                self.fail(failure);
+                return false;
             }
             self.read_some(Instant::now() + Duration::from_millis(5));
         }
+        true
     }
 
     /// Waits until the foreground job has forked.
