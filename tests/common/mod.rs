@@ -39,6 +39,9 @@ pub(crate) const USER: u32 = 1999;
 /// The descriptor of the tether in every process of a run.
 pub(crate) const TETHER: i32 = 9;
 
+/// The environment variable that holds a name of the tether, for those who lost the descriptor.
+pub(crate) const TETHER_PATH: &str = "TREEKILL_TEST_TETHER";
+
 /// The descriptor of the tests' own /proc in every process of a run on the pidns backend: there a process finds the numbers
 /// that it and its parent have outside, which are those that it says.
 pub(crate) const PROC: i32 = 8;
