@@ -8,7 +8,7 @@ mod walk;
 
 use super::*;
 use crate::cli::SignalTo;
-use crate::outcome::{ExitPolicy, LEFTOVERS};
+use crate::outcome::{ExitPolicy, Failure, LEFTOVERS};
 use crate::plan::parse_stages;
 
 const SECOND: Duration = Duration::from_secs(1);
