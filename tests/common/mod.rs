@@ -1,12 +1,13 @@
-//! The harness: runs treekill-run on a tree and observes that tree's death.
+//! What all tests share: it runs treekill-run on a tree and observes that tree's death.
 //!
 //! Every process of a run inherits one pipe, the tether, as descriptor 9. A process says what it does by a line
 //! there, and its end-of-file says that the whole tree, the keeper and the front are dead: nothing here sleeps to
 //! pace a test. The wrapper runs in a cgroup of the test's own, the nest, where one can be had: whatever a failing
 //! test leaves is killed with it, and leaves that were not removed are seen.
-#![allow(dead_code, unused_imports, unused_macros, reason = "every test binary uses its own part of the harness")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "every test binary uses its own part")]
 
 pub(crate) mod cgroups;
+pub(crate) mod dice;
 pub(crate) mod fence;
 pub(crate) mod kin;
 pub(crate) mod needs;
