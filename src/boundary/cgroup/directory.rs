@@ -163,7 +163,10 @@ pub(super) fn read_event(directory: &OwnedFd, key: &str) -> io::Result<Option<bo
     }
 }
 
-/// Reads an events file so that poll(2) waits for the next change.
+/// Reads an events file so that poll(2) waits for the next change, cgroups(7).
+///
+/// # Errors
+/// ENODEV if the cgroup is gone.
 pub fn acknowledge(events: impl AsFd) -> io::Result<()> {
     rustix::io::pread(events, &mut [0; 128], 0)?;
     Ok(())
