@@ -74,7 +74,19 @@ fn built_with_go() -> Result<PathBuf, String> {
 /// Starts the command with each harness at once; its treekill-run is the first of these folders that has one.
 fn start_with(folders: Vec<PathBuf>, timeout: &str, command: &str) -> Vec<Running> {
     let path = std::env::join_paths(folders).expect("PATH came from one");
-    let start = |words| Run::control(words).command([timeout, command]).env("PATH", &path).naming_the_tether().spawn();
+    // What the tests themselves inherited is not theirs to hand on.
+    let close_others = || {
+        (3..256).filter(|fd| *fd != common::TETHER).for_each(common::sys::close);
+        Ok(())
+    };
+    let start = |words| {
+        Run::control(words)
+            .command([timeout, command])
+            .env("PATH", &path)
+            .setup(close_others)
+            .naming_the_tether()
+            .spawn()
+    };
     harnesses().into_iter().map(start).collect()
 }
 
@@ -113,6 +125,14 @@ fn the_text_has_status_and_output_in_the_order_of_printing() {
     let lines: String = (1..=100).map(|number| format!("{number}\nproblem {number}\n")).collect();
     all_say(start("20", command), &format!("exit status 3\noutput:\n{lines}café \u{fffd}\n"));
     all_say(start("20", "kill -SEGV $$"), "died of SIGSEGV\nno output\n");
+}
+
+#[test]
+fn the_command_gets_no_descriptor_but_the_standard_ones() {
+    // 3 is what the shell reads the folder by, and 9 the test's own.
+    let expected =
+        "exit status 0\noutput:\n/proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3 /proc/self/fd/9\n";
+    all_say(start("20", "echo /proc/self/fd/*"), expected);
 }
 
 /// A pipe holds 64 KiB, and the report has the command's words.
