@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use common::dice::{self, Dice};
 use common::{BOUND, Backend, Fence, Run, fixture, needs, sys, systemd};
-use plan::Dice;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 use trees::{Bystander, Finding, Tree, Wrapper, next_ended};
 

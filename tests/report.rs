@@ -14,6 +14,7 @@ all_backends! {
 both_backends! {
     each_outcome_has_its_name
     a_report_is_not_the_commands_to_see
+    a_descriptor_for_the_report_is_not_the_commands
     an_old_report_is_replaced_as_a_whole
     a_report_keeps_its_place_and_its_mode
     a_report_can_go_to_a_descriptor
@@ -92,6 +93,19 @@ fn a_stop_is_told_step_by_step(backend: Backend) {
 fn a_report_is_not_the_commands_to_see(backend: Backend) {
     let ended = Run::new(backend).report().fixture("state").finish();
     assert!(!ended.exited(0).value("state").contains("report.json"), "{ended}");
+}
+
+fn a_descriptor_for_the_report_is_not_the_commands(backend: Backend) {
+    use std::os::fd::AsRawFd as _;
+    for option in ["--report-fd 7", "--report /dev/fd/7"] {
+        let scratch = Scratch::new();
+        let file = std::fs::File::create(scratch.join("report.json")).expect("the folder is ours");
+        let give = move || common::sys::give_descriptor(file.as_raw_fd(), 7);
+        let ended = Run::new(backend).options(option).setup(give).fixture("state").finish();
+        assert!(!ended.exited(0).value("state").contains("report.json"), "{ended}");
+        let text = std::fs::read_to_string(scratch.join("report.json")).expect("it is there");
+        assert!(text.contains("\"exit_status\":0"), "{text}");
+    }
 }
 
 fn an_old_report_is_replaced_as_a_whole(backend: Backend) {

@@ -4,6 +4,7 @@
 //! lock goes when both are dead, in whatever PID namespace; a leaf whose lock can be taken exclusively has no owner.
 
 mod counters;
+mod directory;
 mod limited;
 pub(super) mod locate;
 mod ownerless;
@@ -11,27 +12,27 @@ mod ownerless;
 pub(crate) mod properties;
 
 use std::cell::{Cell, OnceCell};
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, accessat, chmodat, flock, fstat, mkdirat, openat, unlinkat,
-};
+use rustix::fs::{AtFlags, FlockOperation, Mode, accessat, flock, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 
 pub use counters::Counters;
+pub use directory::acknowledge;
+use directory::{
+    DIRECTORY, READ, WRITE, is_gone, kill, kill_members, members, open_child, read, read_event, remove, write,
+};
 pub use limited::Hits;
 pub(super) use limited::Limited;
 pub use ownerless::Ownerless;
 
 use super::{Boundary, Occupancy};
 use crate::limits::Limits;
-use crate::signals::Sig;
 use crate::sys;
 use crate::voice::{cause, in_words};
 
@@ -39,10 +40,6 @@ use crate::voice::{cause, in_words};
 const GUARDED: &str = "treekill-run-";
 /// How the leaf of a run without a guard is called; it is removed only when empty.
 const UNGUARDED: &str = "treekill-run.unguarded-";
-
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-const WRITE: OFlags = OFlags::WRONLY.union(OFlags::CLOEXEC);
 
 /// A leaf that this process owns.
 pub(super) struct Leaf {
@@ -277,160 +274,6 @@ impl Boundary for Leaf {
         moved.dedup();
         Ok(moved)
     }
-}
-
-/// Removes a cgroup that nothing lives in, with empty ones below it. `rmdir` decides, since the kernel refuses it while
-/// anything lives there; where it refuses for another reason, `populated` does, and the cgroup may stay behind empty.
-fn remove(parent: &OwnedFd, name: &CStr, directory: &OwnedFd) -> io::Result<Occupancy> {
-    if matches!(unlinkat(parent, name, AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT)) {
-        return Ok(Occupancy::Empty);
-    }
-    if read_event(directory, "populated")? == Some(true) {
-        return Ok(Occupancy::Populated);
-    }
-    // What can't be removed even so holds nothing that lives: a later run tries again.
-    let _ = remove_children(directory.as_fd());
-    let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
-    Ok(Occupancy::Empty)
-}
-
-fn remove_children(directory: BorrowedFd<'_>) -> io::Result<()> {
-    for name in children(directory)? {
-        if let Ok(child) = open_child(directory, &name) {
-            remove_children(child.as_fd())?;
-        }
-        // One that is in use makes the parent's removal fail, which is what counts.
-        let _ = unlinkat(directory, &name, AtFlags::REMOVEDIR);
-    }
-    Ok(())
-}
-
-/// Sends SIGKILL to each process in a cgroup and below it. One that forks meanwhile may leave its child out.
-fn kill_members(directory: &OwnedFd) -> io::Result<()> {
-    for batch in members(directory)?.chunks(crate::tree::batch()) {
-        let pidfds: Vec<(Pid, OwnedFd)> =
-            batch.iter().filter_map(|pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?))).collect();
-        // Opened first, then confirmed: a pid that was reused in between is no member now.
-        let still: BTreeSet<i32> = members(directory)?.into_iter().map(Pid::as_raw_pid).collect();
-        for (_, pidfd) in pidfds.iter().filter(|(pid, _)| still.contains(&pid.as_raw_pid())) {
-            let _ = sys::send_signal(pidfd.as_fd(), Sig::KILL);
-        }
-    }
-    Ok(())
-}
-
-/// The processes in a cgroup and in all below it.
-fn members(directory: &OwnedFd) -> io::Result<Vec<Pid>> {
-    let mut pids = vec![];
-    gather(directory.as_fd(), &mut pids)?;
-    Ok(pids)
-}
-
-/// Reads the members of a cgroup and of all below it.
-fn gather(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> io::Result<()> {
-    match read(directory, c"cgroup.procs") {
-        Ok(text) => pids.extend(pids_in(&text)),
-        // A threaded cgroup: its processes are listed by the domain above it.
-        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {}
-        Err(error) if is_gone(&error) => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    for name in children(directory)? {
-        if let Ok(child) = open_child(directory, &name) {
-            gather(child.as_fd(), pids)?;
-        }
-    }
-    Ok(())
-}
-
-/// Opens a cgroup below ours, even one whose mode or whose maker's umask shut us out.
-fn open_child(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    match openat(directory, name, DIRECTORY, Mode::empty()) {
-        Err(Errno::ACCESS) => {
-            chmodat(directory, name, Mode::RWXU, AtFlags::empty())?;
-            openat(directory, name, DIRECTORY, Mode::empty())
-        }
-        opened => opened,
-    }
-}
-
-/// The names of the cgroups directly below this one.
-fn children(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
-    // A directory's link count is 2 and one for each directory in it.
-    if fstat(directory)?.st_nlink <= 2 {
-        return Ok(vec![]);
-    }
-    let mut names = vec![];
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if entry.file_type() == FileType::Directory && name != c"." && name != c".." {
-            names.push(name.to_owned());
-        }
-    }
-    Ok(names)
-}
-
-/// Writes cgroup.kill, cgroups(7); NotFound on kernels before 5.14, success on a cgroup that is gone.
-fn kill(directory: &OwnedFd) -> io::Result<()> {
-    match write(directory, c"cgroup.kill", b"1") {
-        Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(()),
-        result => result,
-    }
-}
-
-fn write(directory: &OwnedFd, name: &CStr, text: &[u8]) -> io::Result<()> {
-    let file = openat(directory, name, WRITE, Mode::empty())?;
-    rustix::io::write(&file, text)?;
-    Ok(())
-}
-
-fn read(directory: impl AsFd, name: &CStr) -> io::Result<String> {
-    read_whole(openat(directory, name, READ, Mode::empty())?)
-}
-
-/// Reads a file of the kernel's to its end, most of which are shorter than the first piece.
-fn read_whole(file: OwnedFd) -> io::Result<String> {
-    let mut bytes = vec![];
-    let mut piece = [0; 4096];
-    loop {
-        let length = rustix::io::read(&file, &mut piece)?;
-        bytes.extend_from_slice(&piece[..length]);
-        // What one call of the kernel writes comes in one read; a list of many lines fills the piece.
-        if length < piece.len() / 2 {
-            // But for the names of cgroups, which are any bytes, it is ASCII.
-            return Ok(String::from_utf8_lossy(&bytes).into_owned());
-        }
-    }
-}
-
-/// The members that cgroup.procs lists; those of an outer PID namespace are 0 there, cgroups(7).
-fn pids_in(text: &str) -> Vec<Pid> {
-    let pid = |line: &str| line.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
-    text.lines().filter_map(pid).collect()
-}
-
-fn event_in(text: &str, key: &str) -> Option<bool> {
-    text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim() == "1")
-}
-
-/// A key of cgroup.events; `None` if the cgroup is gone.
-fn read_event(directory: &OwnedFd, key: &str) -> io::Result<Option<bool>> {
-    match read(directory, c"cgroup.events") {
-        Ok(text) => Ok(event_in(&text, key)),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Reads an events file so that poll(2) waits for the next change.
-pub fn acknowledge(events: impl AsFd) -> io::Result<()> {
-    rustix::io::pread(events, &mut [0; 128], 0)?;
-    Ok(())
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    [Errno::NODEV, Errno::NOENT].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 fn random_name(prefix: &str) -> Result<CString, Errno> {

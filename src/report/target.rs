@@ -75,7 +75,7 @@ impl Target {
         Ok(Target { kind, name: path.display().to_string() })
     }
 
-    /// Takes a descriptor that the caller opened.
+    /// Takes a descriptor that the caller opened, and away from the command unless it is a standard stream.
     ///
     /// # Errors
     /// EBADF if it is not open, or not for writing.
@@ -87,6 +87,11 @@ impl Target {
         let copy = sys::duplicate(number)?;
         if rustix::fs::fcntl_getfl(&copy)?.intersection(OFlags::RWMODE) == OFlags::RDONLY {
             return Err(Errno::BADF.into());
+        }
+        // A command that had it could write the report itself, and whoever is left running would keep its reader waiting.
+        // A standard stream is the command's all the same.
+        if number > 2 {
+            sys::close_at_exec(number);
         }
         Ok(Target { kind: Kind::Stream(copy), name: format!("descriptor {number}") })
     }

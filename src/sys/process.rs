@@ -79,6 +79,12 @@ pub fn duplicate(number: u16) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
+/// Keeps a descriptor that the caller named by its number from what is executed; one that is not open is left alone.
+pub fn close_at_exec(number: u16) {
+    // SAFETY: F_SETFD touches no memory, and a number that is no open descriptor is only an error.
+    unsafe { libc::fcntl(number.into(), libc::F_SETFD, libc::FD_CLOEXEC) };
+}
+
 /// The process that listens on the other end of a connected socket, unix(7), SO_PEERCRED; `None` if it is outside of our
 /// PID namespace.
 ///

@@ -91,6 +91,9 @@ pub fn set_disposition(sig: Sig, disposition: Disposition) {
 }
 
 /// A non-blocking, close-on-exec descriptor that becomes readable when one of these signals is pending, signalfd(2).
+///
+/// # Errors
+/// EMFILE, ENFILE or ENOMEM.
 pub fn signal_descriptor(set: SigSet) -> io::Result<OwnedFd> {
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
     // SAFETY: the set is a u64 that lives across the call.

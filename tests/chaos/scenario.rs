@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::common::{BOUND, Backend, Run};
-use crate::plan::{Dice, End, Plan, Reaction};
+use crate::dice::Dice;
+use crate::plan::{End, Plan, Reaction};
 
 /// What the wrapper is asked to do with a tree, times in milliseconds.
 #[derive(Debug)]

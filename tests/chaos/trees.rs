@@ -10,7 +10,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::Condition;
 use crate::common::{BOUND, Backend, Ended, Nest, Run, Running, kin, sys, wrapper};
-use crate::plan::{Dice, Plan};
+use crate::dice::Dice;
+use crate::plan::Plan;
 use crate::scenario::{Scenario, Status};
 
 /// What runs the trees.

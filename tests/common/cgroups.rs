@@ -1,4 +1,4 @@
-//! Where cgroup v2 is, seen from one process; shared by the harness and the fixture.
+//! Where cgroup v2 is, seen from one process; shared by the tests and the fixture.
 
 use std::fs;
 use std::path::{Path, PathBuf};

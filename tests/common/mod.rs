@@ -1,12 +1,13 @@
-//! The harness: runs treekill-run on a tree and observes that tree's death.
+//! What all tests share: it runs treekill-run on a tree and observes that tree's death.
 //!
 //! Every process of a run inherits one pipe, the tether, as descriptor 9. A process says what it does by a line
 //! there, and its end-of-file says that the whole tree, the keeper and the front are dead: nothing here sleeps to
 //! pace a test. The wrapper runs in a cgroup of the test's own, the nest, where one can be had: whatever a failing
 //! test leaves is killed with it, and leaves that were not removed are seen.
-#![allow(dead_code, unused_imports, unused_macros, reason = "every test binary uses its own part of the harness")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "every test binary uses its own part")]
 
 pub(crate) mod cgroups;
+pub(crate) mod dice;
 pub(crate) mod fence;
 pub(crate) mod kin;
 pub(crate) mod needs;
@@ -38,6 +39,9 @@ pub(crate) const USER: u32 = 1999;
 
 /// The descriptor of the tether in every process of a run.
 pub(crate) const TETHER: i32 = 9;
+
+/// The environment variable that holds a name of the tether, for those who lost the descriptor.
+pub(crate) const TETHER_PATH: &str = "TREEKILL_TEST_TETHER";
 
 /// The descriptor of the tests' own /proc in every process of a run on the pidns backend: there a process finds the numbers
 /// that it and its parent have outside, which are those that it says.

@@ -33,6 +33,11 @@ pub(crate) fn has(need: &str) -> bool {
     }
 }
 
+/// Whether the machine has it, where a test does with less.
+pub(crate) fn is_there(need: &str) -> bool {
+    look(need).is_ok()
+}
+
 /// Records that the current test is skipped for lack of `need`.
 pub(crate) fn skip(need: &str, why: &str) {
     let thread = std::thread::current();

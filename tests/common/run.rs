@@ -14,7 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 
 use super::running::open_process;
 use super::tether::Tether;
-use super::{Backend, Ended, MARK, Nest, PROC, Running, Scratch, TETHER, fixture, sys, unique, wrapper};
+use super::{Backend, Ended, MARK, Nest, PROC, Running, Scratch, TETHER, TETHER_PATH, fixture, sys, unique, wrapper};
 
 type Setup = Box<dyn FnMut() -> io::Result<()> + Send + Sync>;
 
@@ -38,6 +38,7 @@ pub(crate) struct Run {
     makes_cgroups: bool,
     dies_with_thread: bool,
     has_tether: bool,
+    names_tether: bool,
     has_proc: bool,
     may_leave: bool,
     report: Option<Scratch>,
@@ -63,6 +64,7 @@ impl Run {
             makes_cgroups: false,
             dies_with_thread: true,
             has_tether: true,
+            names_tether: false,
             has_proc: backend == Backend::Pidns,
             may_leave: false,
             report: None,
@@ -195,6 +197,12 @@ impl Run {
         self
     }
 
+    /// The run's environment says where the tether can be opened again by those who lost its descriptor.
+    pub(crate) fn naming_the_tether(mut self) -> Run {
+        self.names_tether = true;
+        self
+    }
+
     /// Processes may be alive when the wrapper returns; they are killed with the test.
     pub(crate) fn may_leave(mut self) -> Run {
         self.may_leave = true;
@@ -251,6 +259,9 @@ impl Run {
         let forking = sys::forking();
         let mut tether = Tether::new();
         let (write_end, has_tether) = (tether.write_end(), self.has_tether);
+        if self.names_tether {
+            command.env(TETHER_PATH, tether.path());
+        }
         // Out of the way of the descriptors that are made first.
         let proc = |()| rustix::io::fcntl_dupfd_cloexec(File::open("/proc").expect("it is there"), 300);
         let proc = self.has_proc.then_some(()).map(proc).map(|proc| proc.expect("there is room"));

@@ -30,6 +30,11 @@ impl Tether {
         self.write.as_ref().map_or(-1, |fd| fd.as_raw_fd())
     }
 
+    /// A name of the pipe, for processes of the same user to open it by whose parents handed nothing on.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.read.as_raw_fd())
+    }
+
     /// Gives up our copy of the other end: from now on end-of-file means that all holders are dead.
     pub(crate) fn let_go(&mut self) {
         self.write = None;

@@ -12,9 +12,10 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 
+use crate::common::dice::Dice;
 use crate::common::running::{is_dead, open_process};
 use crate::common::{Backend, Nest, needs, sys};
-use crate::lines::{Dice, Line, line};
+use crate::lines::{Line, line};
 use crate::named::Timeout;
 
 const GNU: &str = "/usr/bin/timeout";

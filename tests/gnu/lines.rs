@@ -3,34 +3,7 @@
 
 use std::time::Duration;
 
-/// A small generator of numbers, SplitMix64: the same seed gives the same lines.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
-    }
-
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.roll() % u64::try_from(limit).expect("small")).expect("small")
-    }
-
-    fn is_one_in(&mut self, many: usize) -> bool {
-        self.below(many) == 0
-    }
-
-    fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len())]
-    }
-}
+use crate::common::dice::Dice;
 
 /// One command line without the program's name. `@N@` in a word stands for N tenths of a unit of time.
 #[derive(Clone, Debug)]
@@ -144,12 +117,12 @@ const NO_SIGNALS: &[&str] = &[
 ];
 
 fn duration(dice: &mut Dice) -> String {
-    let list = [SHORT, LONG, LONG, BAD][dice.below(4)];
+    let list = [SHORT, LONG, LONG, BAD][dice.index(4)];
     dice.pick(list).to_owned()
 }
 
 fn signal(dice: &mut Dice) -> String {
-    let list = [SIGNALS, SIGNALS, NO_SIGNALS][dice.below(3)];
+    let list = [SIGNALS, SIGNALS, NO_SIGNALS][dice.index(3)];
     dice.pick(list).to_owned()
 }
 
@@ -160,7 +133,7 @@ fn words(list: &[&str]) -> Vec<String> {
 /// An option, good or bad. The short forms `-f` and `-p` are newer than the timeout of many machines.
 fn option(dice: &mut Dice) -> Vec<String> {
     let (d, s) = (duration(dice), signal(dice));
-    match dice.below(48) {
+    match dice.index(48) {
         0 => vec!["-k".into(), d],
         1 => vec![format!("-k{d}")],
         2 => vec![format!("--kill-after={d}")],
@@ -245,7 +218,7 @@ const INSTANT: &[&[&str]] = &[
 
 fn instant(dice: &mut Dice) -> Vec<String> {
     let mut line = vec![];
-    for _ in 0..[0, 0, 1, 1, 1, 2, 3][dice.below(7)] {
+    for _ in 0..[0, 0, 1, 1, 1, 2, 3][dice.index(7)] {
         line.extend(option(dice));
     }
     if !dice.is_one_in(20) {
@@ -253,7 +226,7 @@ fn instant(dice: &mut Dice) -> Vec<String> {
         line.push(dice.pick(list).to_owned());
     }
     if !dice.is_one_in(20) {
-        line.extend(words(INSTANT[dice.below(INSTANT.len())]));
+        line.extend(words(INSTANT[dice.index(INSTANT.len())]));
     }
     line
 }
@@ -270,7 +243,7 @@ fn timed(dice: &mut Dice) -> Vec<String> {
     if dice.is_one_in(4) {
         line.extend(words(&["-v"]));
     }
-    match dice.below(6) {
+    match dice.index(6) {
         // The limit passes and the command obeys, or does not know the signal.
         0 => {
             // GNU timeout hangs with these: it stops itself, or does not hear of the command's end any more.

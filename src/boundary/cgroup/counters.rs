@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
-use super::read;
+use super::directory::read;
 
 /// What the processes of a boundary have used, as far as it counts that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, accessat};
 
-use super::{DIRECTORY, locate, read, write};
+use super::directory::{DIRECTORY, read, write};
+use super::locate;
 use crate::limits::{Controller, Limits};
 use crate::voice::{cause, in_words};
 

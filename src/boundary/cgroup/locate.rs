@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, open, statfs};
 
-use super::{READ, read_whole};
+use super::directory::{READ, read_whole};
 use crate::voice::in_words;
 
 /// `CGROUP2_SUPER_MAGIC` of linux/magic.h.

@@ -9,7 +9,8 @@ use rustix::fs::{FlockOperation, Mode, RawDir, flock, fstat, openat};
 use rustix::process::geteuid;
 
 use super::super::Occupancy;
-use super::{DIRECTORY, GUARDED, UNGUARDED, kill, kill_members, remove};
+use super::directory::{DIRECTORY, kill, kill_members, remove};
+use super::{GUARDED, UNGUARDED};
 
 /// Ownerless leaves that could not be removed yet.
 #[derive(Default)]

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{counters, limited, locate};
+use super::{counters, directory, limited, locate};
 use crate::properties::Draw;
 
 /// Keys and their values: the first line of a key counts, and no key is taken for another that begins like it.
 pub(crate) fn files(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let _ = (counters::cpu(&text), counters::io(&text), super::event_in(&text, "populated"), locate::v2_path(&text));
-    assert!(super::pids_in(&text).iter().all(|pid| pid.as_raw_pid() > 0));
+    let _ =
+        (counters::cpu(&text), counters::io(&text), directory::event_in(&text, "populated"), locate::v2_path(&text));
+    assert!(directory::pids_in(&text).iter().all(|pid| pid.as_raw_pid() > 0));
 
     const KEYS: [&str; 8] =
         ["populated", "frozen", "oom", "oom_kill", "max", "user_usec", "system_usec", "throttled_usec"];
@@ -26,7 +27,7 @@ pub(crate) fn files(bytes: &[u8]) {
     for key in KEYS {
         assert_eq!(limited::count_in(&file, &format!("{key} ")), lines.get(key).copied(), "{key} in {file:?}");
     }
-    assert_eq!(super::event_in(&file, "populated"), lines.get("populated").map(|value| *value == 1), "{file:?}");
+    assert_eq!(directory::event_in(&file, "populated"), lines.get("populated").map(|value| *value == 1), "{file:?}");
     let cpu = lines.get("user_usec").copied().zip(lines.get("system_usec").copied());
     assert_eq!(counters::cpu(&file), cpu, "{file:?}");
 

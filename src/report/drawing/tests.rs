@@ -1,3 +1,5 @@
+//! What is drawn of small trees, and what holds of every drawing.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Where each process stands in a picture, what is seen of it, and what there is no time for.
+
 use rustix::process::getpid;
 
 use super::*;

@@ -1,0 +1,125 @@
+//! The definition, and what both grammars take and refuse; `quick` has its own.
+
+use super::*;
+
+fn parse_words(program: &str, words: &[&str]) -> Result<Request, String> {
+    let args: Vec<OsString> = std::iter::once(program).chain(words.iter().copied()).map(OsString::from).collect();
+    parse(&args, &|| ',')
+}
+
+fn options(args: &[&str]) -> Options {
+    match parse_words("treekill-run", args) {
+        Ok(Request::Run(options)) => *options,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refusal(args: &[&str]) -> String {
+    parse_words("treekill-run", args).expect_err("refused")
+}
+
+#[test]
+fn the_definition_is_sound() {
+    command().debug_assert();
+}
+
+#[test]
+fn options_end_at_the_first_word_that_is_none() {
+    let line = options(&["-t", "5", "sh", "-t", "6", "--", "--nonsense", "-h"]);
+    assert_eq!(line.timeout, Duration::from_secs(5));
+    assert_eq!(line.command, ["sh", "-t", "6", "--", "--nonsense", "-h"]);
+    assert_eq!(options(&["--", "-x", "--"]).command, ["-x", "--"]);
+}
+
+#[test]
+fn the_last_of_an_option_wins() {
+    let line = options(&["-t", "5", "-t6", "-b", "subreaper", "--backend=cgroup", "-k1", "true"]);
+    assert_eq!(line.timeout, Duration::from_secs(6));
+    assert_eq!(line.backend, [Backend::Cgroup]);
+    assert_eq!(line.kill_after, Some(Duration::from_secs(1)));
+    assert_eq!(options(&["--keep", "a", "--keep", "b", "true"]).keep, ["a", "b"], "but for this one");
+}
+
+#[test]
+fn a_refusal_is_one_line_that_names_the_value() {
+    for (args, named) in [
+        (&["-t", "abc", "true"][..], "'abc'"),
+        (&["-t", "-1", "true"], "'-1'"),
+        (&["-s", "NOSUCH", "true"], "'NOSUCH'"),
+        (&["--stages", "INT:5s,", "true"], "'INT:5s,'"),
+        (&["--stages", "INT", "-k", "5", "true"], "--kill-after"),
+        (&["-b", "nonsense", "true"], "'nonsense'"),
+        (&["--no-such-option", "--", "true"], "'--no-such-option'"),
+        (&["--timeuot", "5", "true"], "--timeout"),
+        (&["--memory-max", "2X", "true"], "'2X'"),
+        (&["--pids-max", "0", "true"], "'0'"),
+        (&["--cpu-max", "x", "true"], "'x'"),
+        (&["-q", "-v", "true"], "--verbose"),
+        (&["--leftover-status", "256", "true"], "256"),
+        (&[], "no command"),
+        (&["--"], "no command"),
+    ] {
+        let line = refusal(args);
+        assert!(line.contains(named), "{args:?}: {line}");
+        assert!(!line.contains('\n'), "{line}");
+    }
+}
+
+fn gnu(words: &[&str]) -> Options {
+    match parse_words("/usr/bin/timeout", words) {
+        Ok(Request::Run(options)) => *options,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_program_called_timeout_reads_timeouts_grammar() {
+    let line = gnu(&["-pvk5", "-sINT", "1,5m", "sh", "-c", "--", "-k"]);
+    assert!(line.gnu && line.preserve_status && line.verbose);
+    assert_eq!((line.timeout, line.kill_after), (Duration::from_secs(90), Some(Duration::from_secs(5))));
+    assert_eq!((line.signal, line.command), (Sig::INT, vec!["sh".into(), "-c".into(), "--".into(), "-k".into()]));
+    let line = gnu(&["--kill=5", "--sig", "KILL", "--fore", "--", "5", "--", "true"]);
+    assert_eq!((line.signal, line.signal_to), (Sig::KILL, SignalTo::Command));
+    assert_eq!(line.command, ["--", "true"]);
+    let same = parse_words("treekill-run", &["--gnu", "-k", "5", "60", "true"]);
+    assert!(matches!(same, Ok(Request::Run(options)) if options.gnu));
+}
+
+#[test]
+fn our_long_options_are_taken_written_out() {
+    let line = gnu(&["--leftovers", "wait", "--backend=subreaper", "--stages", "INT:1s,KILL", "5", "true"]);
+    assert_eq!((line.leftovers, line.backend), (Leftovers::Wait, vec![Backend::Subreaper]));
+}
+
+#[test]
+fn what_timeout_refuses_is_refused_by_name() {
+    for (words, named) in [
+        (&["--v", "5", "true"][..], "'--v' is ambiguous"),
+        (&["--left", "5", "true"], "'--left'"),
+        (&["-x", "5", "true"], "'x'"),
+        (&["-t5", "true"], "'t'"),
+        (&["-k"], "'k'"),
+        (&["--signal"], "'--signal'"),
+        (&["--foreground=yes", "5", "true"], "'--foreground'"),
+        (&["1m30s", "true"], "'1m30s'"),
+        (&["5ms", "true"], "'5ms'"),
+        (&["-k", "1x", "5", "true"], "'1x'"),
+        (&["-s", "NOSUCH", "5", "true"], "'NOSUCH'"),
+        (&["--", "-1", "true"], "'-1'"),
+        (&["5"], "missing operand"),
+        (&[], "missing operand"),
+    ] {
+        let line = parse_words("timeout", words).expect_err("refused");
+        assert!(line.contains(named), "{words:?}: {line}");
+    }
+    assert!(refusal(&["-v", "--gnu", "5", "true"]).contains("first"));
+}
+
+#[test]
+fn help_and_version_are_printed_where_timeout_comes_to_them() {
+    for words in [&["--help"][..], &["--vers", "--bogus"], &["-k5", "--h"]] {
+        assert!(matches!(parse_words("timeout", words), Ok(Request::Print(_))), "{words:?}");
+    }
+    assert!(parse_words("timeout", &["-kx", "--help"]).is_err());
+    assert!(parse_words("timeout", &["--bogus", "--help"]).is_err());
+}

@@ -1,0 +1,270 @@
+//! The examples for authors of agent harnesses, tests/harness: each language's gives the model the same text.
+
+mod common;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::running::is_dead;
+use common::{Ended, Run, Running, Scratch, needs, program, wrapper};
+use rustix::process::Signal;
+
+/// From the first signal to SIGKILL, in all of them.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What is kept of the output at most, in bytes, with what the text says besides.
+const MOST: usize = 2 * 16 * 1024 + 100;
+
+/// Ties a command to the test: by the time that a harness has returned, all of its tree is dead.
+const TIE: &str = r#"exec 9>"$TREEKILL_TEST_TETHER"; "#;
+
+/// The words that start each harness whose language this machine has.
+fn harnesses() -> Vec<Vec<OsString>> {
+    let source = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness").join(path).into_os_string();
+    let mut all = vec![vec![program::example("harness").into_os_string()]];
+    for (language, path) in [("python3", "python/harness.py"), ("node", "node/harness.mjs")] {
+        if needs::is_there(language) {
+            all.push(vec![language.into(), source(path)]);
+        }
+    }
+    all.extend(built_with_go().ok().map(|program| vec![program.into_os_string()]));
+    all
+}
+
+#[test]
+fn the_harness_in_python_is_among_them() {
+    needs::require!("python3");
+}
+
+#[test]
+fn the_harness_in_node_is_among_them() {
+    needs::require!("node");
+}
+
+#[test]
+fn the_harness_in_go_is_among_them() {
+    if let Err(why) = built_with_go() {
+        needs::skip("go", &why);
+    }
+}
+
+/// The harness in Go, which `tests/run-tests` has built, or is built here.
+fn built_with_go() -> Result<PathBuf, String> {
+    static BUILT: std::sync::OnceLock<Result<PathBuf, String>> = std::sync::OnceLock::new();
+    let build = || {
+        let program = program::example("harness-go");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness/go");
+        let changed = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
+        if changed(&program) > changed(&folder.join("harness.go")) {
+            return Ok(program);
+        }
+        let _forking = common::sys::forking();
+        let output = Command::new(folder.join("build")).arg(&program).output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(program)
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        }
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// Starts the command with each harness at once; its treekill-run is the first of these folders that has one.
+fn start_with(folders: Vec<PathBuf>, timeout: &str, command: &str) -> Vec<Running> {
+    let path = std::env::join_paths(folders).expect("PATH came from one");
+    // What the tests themselves inherited is not theirs to hand on.
+    let close_others = || {
+        (3..256).filter(|fd| *fd != common::TETHER).for_each(common::sys::close);
+        Ok(())
+    };
+    let start = |words| {
+        Run::control(words)
+            .command([timeout, command])
+            .env("PATH", &path)
+            .setup(close_others)
+            .naming_the_tether()
+            .spawn()
+    };
+    harnesses().into_iter().map(start).collect()
+}
+
+fn folders() -> Vec<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
+}
+
+fn start(timeout: &str, command: &str) -> Vec<Running> {
+    let own = wrapper().parent().map(Path::to_owned);
+    start_with(own.into_iter().chain(folders()).collect(), timeout, &format!("{TIE}{command}"))
+}
+
+/// Waits for the end of a harness: by then nothing that it started is alive, and nothing is left.
+fn text_of(running: &mut Running) -> (String, Ended) {
+    let ended = running.wait();
+    if !running.is_all_dead() {
+        running.fail("the harness returned before its tree was dead");
+    }
+    running.leaves_no_trace();
+    ended.exited(0);
+    (String::from_utf8_lossy(&ended.stdout).into_owned(), ended)
+}
+
+/// The same text comes from each.
+#[track_caller]
+fn all_say(mut started: Vec<Running>, expected: &str) {
+    for running in &mut started {
+        let (text, ended) = text_of(running);
+        assert_eq!(text, expected, "{ended}");
+    }
+}
+
+#[test]
+fn the_text_has_status_and_output_in_the_order_of_printing() {
+    let command = r"for i in {1..100}; do echo $i; echo problem $i >&2; done; printf 'caf\303\251 \377'; exit 3";
+    let lines: String = (1..=100).map(|number| format!("{number}\nproblem {number}\n")).collect();
+    all_say(start("20", command), &format!("exit status 3\noutput:\n{lines}café \u{fffd}\n"));
+    all_say(start("20", "kill -SEGV $$"), "died of SIGSEGV\nno output\n");
+}
+
+#[test]
+fn the_command_gets_no_descriptor_but_the_standard_ones() {
+    // 3 is what the shell reads the folder by, and 9 the test's own.
+    let expected =
+        "exit status 0\noutput:\n/proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3 /proc/self/fd/9\n";
+    all_say(start("20", "echo /proc/self/fd/*"), expected);
+}
+
+/// A pipe holds 64 KiB, and the report has the command's words.
+#[test]
+fn a_report_that_is_more_than_a_pipe_holds_is_read() {
+    all_say(start("20", &format!(": {}; exit 4", "long ".repeat(20_000))), "exit status 4\nno output\n");
+}
+
+/// It holds the pipe of the output, for which a harness with another wrapper waits until its own limit.
+#[test]
+fn a_daemon_that_was_left_running_is_ended_and_named() {
+    let expected = "exit status 0\noutput:\nstarted\nleft running, now ended:\n  sleep 4321\n";
+    let until_it_is_one = "until grep -qx sleep /proc/$!/comm; do :; done";
+    all_say(start("20", &format!("setsid sleep 4321 & {until_it_is_one}; echo started")), expected);
+}
+
+#[test]
+fn a_command_that_ignores_sigterm_is_timed_out_and_the_text_says_what_ran() {
+    let command = "trap '' TERM; echo before; sleep 4321; echo after";
+    for mut running in start("1s", command) {
+        let (text, ended) = text_of(&mut running);
+        let expected = format!(
+            "timed out after 1s\noutput:\nbefore\nrunning when it was stopped:\n  bash -c {TIE}{command}\n    \
+             sleep 4321\n"
+        );
+        assert_eq!(text, expected, "{ended}");
+        ended.took_at_least(GRACE + Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn a_cancelled_call_gives_what_was_printed_until_then() {
+    let mut started = start("60", "echo before; echo ready $$ >&9; exec sleep 4321");
+    for running in &mut started {
+        running.expect("ready");
+        running.signal(Signal::INT);
+    }
+    for running in &mut started {
+        let (text, ended) = text_of(running);
+        assert!(text.starts_with("cancelled\noutput:\nbefore\nrunning when it was stopped:\n  "), "{ended}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_call_at_once() {
+    let mut started = start("60", "trap '' TERM; echo ready $$ >&9; sleep 4321; sleep 4322");
+    let ready = |running: &mut Running| {
+        running.expect("ready");
+        running.signal(Signal::INT);
+        Instant::now()
+    };
+    let firsts: Vec<Instant> = started.iter_mut().map(ready).collect();
+    for (running, first) in started.iter_mut().zip(firsts) {
+        // One that comes within 200 ms counts as the first.
+        let early = Duration::from_millis(250).saturating_sub(first.elapsed());
+        assert!(!is_dead(running.pidfd(), early), "one signal was enough");
+        running.signal(Signal::INT);
+        let (text, ended) = text_of(running);
+        assert!(first.elapsed() < GRACE, "the second signal changed nothing\n{ended}");
+        assert!(text.starts_with("cancelled\nno output\nrunning when it was stopped:\n"), "{ended}");
+    }
+}
+
+/// What SIGKILL does not end, in the kernel's hands say, may hold the output open. Nothing that a test can make does, so
+/// this treekill-run only says so.
+#[test]
+fn a_survivor_that_holds_the_output_does_not_hold_up_the_text() {
+    let script = r#"#!/bin/bash
+        while [ $# -gt 0 ]; do
+          case $1 in
+            --report) exec 7>"$2" ;;
+            --report-fd) eval "exec 7>&$2 $2>&-" ;;
+          esac
+          shift
+        done
+        sleep 60 7>&- &
+        echo said
+        echo '{"outcome": "stopped", "command_status": null, "tree_at_stop": {"processes": []}, "leftovers": [],
+               "survivors": [{"comm": "stuck", "argv": []}]}' >&7"#;
+    let scratch = Scratch::new();
+    scratch.file("treekill-run", script.as_bytes(), 0o755);
+    let own = std::iter::once(scratch.path().to_owned());
+    for mut running in start_with(own.chain(folders()).collect(), "20", "true") {
+        let ended = running.wait();
+        ended.exited(0).printed("cancelled\noutput:\nsaid\ncould not be ended:\n  stuck\n");
+    }
+}
+
+/// Two megabytes of lines of ten bytes, whose characters of two, three and four bytes stand on every boundary.
+#[test]
+fn a_large_output_is_cut_between_characters_and_does_not_block_the_command() {
+    for mut running in start("60", "yes 'ä€😀' | head -n 200000; echo the end") {
+        let (text, ended) = text_of(&mut running);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(text.len() < MOST && !text.contains('\u{fffd}'), "{} bytes\n{ended}", text.len());
+        assert_eq!(lines[..3], ["exit status 0", "output:", "ä€😀"], "{ended}");
+        assert_eq!(lines[lines.len() - 2..], ["ä€😀", "the end"], "{ended}");
+        assert!(lines.iter().any(|line| line.ends_with(" bytes left out]")), "{ended}");
+    }
+}
+
+#[test]
+fn a_harness_that_is_killed_takes_the_tree_with_it() {
+    let mut started = start("60", "setsid sleep 4321 & echo ready $$ >&9; exec sleep 4322");
+    for running in &mut started {
+        running.expect("ready");
+        running.signal(Signal::KILL);
+    }
+    for running in &mut started {
+        running.wait_for_death().died_of(Signal::KILL);
+        running.all_die();
+    }
+}
+
+/// There is no report then.
+#[test]
+fn a_treekill_run_that_fails_is_said() {
+    for mut running in start("nonsense", "true") {
+        let (text, ended) = text_of(&mut running);
+        assert!(text.starts_with("not run: treekill-run ended with") && text.contains("125"), "{ended}");
+        assert!(text.contains("invalid value 'nonsense'"), "{ended}");
+    }
+    let scratch = Scratch::new();
+    scratch.file("treekill-run", b"#!/bin/sh\nkill -TERM $$\n", 0o755);
+    let own = std::iter::once(scratch.path().to_owned());
+    for mut running in start_with(own.chain(folders()).collect(), "20", "true") {
+        let (text, ended) = text_of(&mut running);
+        assert!(text.starts_with("not run: treekill-run ended with"), "{ended}");
+    }
+    let without = folders().into_iter().filter(|folder| !folder.join("treekill-run").exists());
+    for mut running in start_with(without.collect(), "20", "true") {
+        let (text, ended) = text_of(&mut running);
+        assert!(text.starts_with("not started: ") && text.lines().count() == 1, "{ended}");
+    }
+}
