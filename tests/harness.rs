@@ -72,31 +72,32 @@ fn built_with_go() -> Result<PathBuf, String> {
 }
 
 /// Starts the command with each harness at once; its treekill-run is the first of these folders that has one.
-fn start_with(folders: Vec<PathBuf>, timeout: &str, command: &str) -> Vec<Running> {
+fn start_with(folders: &[PathBuf], timeout: &str, command: &str) -> Vec<Running> {
+    harnesses().into_iter().map(|words| start_one(words, folders, [timeout, command])).collect()
+}
+
+fn start_one<const N: usize>(words: Vec<OsString>, folders: &[PathBuf], arguments: [&str; N]) -> Running {
     let path = std::env::join_paths(folders).expect("PATH came from one");
     // What the tests themselves inherited is not theirs to hand on.
     let close_others = || {
         (3..256).filter(|fd| *fd != common::TETHER).for_each(common::sys::close);
         Ok(())
     };
-    let start = |words| {
-        Run::control(words)
-            .command([timeout, command])
-            .env("PATH", &path)
-            .setup(close_others)
-            .naming_the_tether()
-            .spawn()
-    };
-    harnesses().into_iter().map(start).collect()
+    Run::control(words).command(arguments).env("PATH", &path).setup(close_others).naming_the_tether().spawn()
 }
 
 fn folders() -> Vec<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
 }
 
-fn start(timeout: &str, command: &str) -> Vec<Running> {
+/// The folders with the treekill-run of this build in front.
+fn own_folders() -> Vec<PathBuf> {
     let own = wrapper().parent().map(Path::to_owned);
-    start_with(own.into_iter().chain(folders()).collect(), timeout, &format!("{TIE}{command}"))
+    own.into_iter().chain(folders()).collect()
+}
+
+fn start(timeout: &str, command: &str) -> Vec<Running> {
+    start_with(&own_folders(), timeout, &format!("{TIE}{command}"))
 }
 
 /// Waits for the end of a harness: by then nothing that it started is alive, and nothing is left.
@@ -215,7 +216,7 @@ fn a_survivor_that_holds_the_output_does_not_hold_up_the_text() {
     let scratch = Scratch::new();
     scratch.file("treekill-run", script.as_bytes(), 0o755);
     let own = std::iter::once(scratch.path().to_owned());
-    for mut running in start_with(own.chain(folders()).collect(), "20", "true") {
+    for mut running in start_with(&own.chain(folders()).collect::<Vec<_>>(), "20", "true") {
         let ended = running.wait();
         ended.exited(0).printed("cancelled\noutput:\nsaid\ncould not be ended:\n  stuck\n");
     }
@@ -258,13 +259,97 @@ fn a_treekill_run_that_fails_is_said() {
     let scratch = Scratch::new();
     scratch.file("treekill-run", b"#!/bin/sh\nkill -TERM $$\n", 0o755);
     let own = std::iter::once(scratch.path().to_owned());
-    for mut running in start_with(own.chain(folders()).collect(), "20", "true") {
+    for mut running in start_with(&own.chain(folders()).collect::<Vec<_>>(), "20", "true") {
         let (text, ended) = text_of(&mut running);
         assert!(text.starts_with("not run: treekill-run ended with"), "{ended}");
     }
     let without = folders().into_iter().filter(|folder| !folder.join("treekill-run").exists());
-    for mut running in start_with(without.collect(), "20", "true") {
+    for mut running in start_with(&without.collect::<Vec<_>>(), "20", "true") {
         let (text, ended) = text_of(&mut running);
         assert!(text.starts_with("not started: ") && text.lines().count() == 1, "{ended}");
     }
+}
+
+/// A program that has the harness as a module, where its language is there, calls it with what no argument can be.
+fn call_from(language: &str, option: &str, code: &str) -> Ended {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness").display().to_string();
+    let words = [language, option, code].map(OsString::from).to_vec();
+    let ended = start_one(words, &own_folders(), [&*folder]).wait();
+    ended.exited(0);
+    ended
+}
+
+#[test]
+fn a_command_that_no_process_can_have_is_said_in_python() {
+    needs::require!("python3");
+    let code = r#"
+import asyncio, os, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1] + "/python")
+import harness
+async def main():
+    before = os.listdir("/proc/self/fd")
+    for command in ["echo \0", "echo \ud800", ": " * 100000]:
+        print(await harness.call("5", command))
+    assert os.listdir("/proc/self/fd") == before, "a descriptor is left"
+asyncio.run(main())"#;
+    all_lines_say(&call_from("python3", "-c", code), "not started: ", 3);
+}
+
+#[test]
+fn a_command_that_no_process_can_have_is_said_in_node() {
+    needs::require!("node");
+    let code = r#"
+        import(process.argv[1] + "/node/harness.mjs").then(async ({ call }) => {
+            for (const command of ["echo \0", ": ".repeat(100000)]) console.log(await call("5", command).text);
+        })"#;
+    all_lines_say(&call_from("node", "-e", code), "not started: ", 2);
+}
+
+#[track_caller]
+fn all_lines_say(ended: &Ended, beginning: &str, count: usize) {
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(text.lines().count() == count && text.lines().all(|line| line.starts_with(beginning)), "{ended}");
+}
+
+/// Nobody can tell at which moment, so it is at each turn of the loop.
+#[test]
+fn a_call_that_is_cancelled_while_it_starts_is_no_call_that_was_not_started() {
+    needs::require!("python3");
+    let code = r#"
+import asyncio, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1] + "/python")
+import harness
+async def main():
+    for turns in range(1, 6):
+        task = asyncio.create_task(harness.call("20", "exec sleep 4321"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        line = (await task).splitlines()[0]
+        # It may get the signal before it can act on it.
+        print("fine" if line in ("cancelled", "not run: treekill-run ended with -15") else line)
+asyncio.run(main())"#;
+    all_lines_say(&call_from("python3", "-c", code), "fine", 5);
+}
+
+#[test]
+fn the_harness_in_node_runs_through_a_link() {
+    needs::require!("node");
+    let scratch = Scratch::new();
+    let link = scratch.join("harness.mjs");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness/node/harness.mjs");
+    std::os::unix::fs::symlink(source, &link).expect("the directory is ours");
+    let ended = start_one(vec!["node".into(), link.into_os_string()], &own_folders(), ["20", "echo said"]).wait();
+    ended.exited(0).printed("exit status 0\noutput:\nsaid\n");
+}
+
+#[test]
+fn a_long_name_is_cut_between_characters() {
+    let until_it_is_one = "until grep -qx sleep /proc/$!/comm; do :; done";
+    let name = format!("x{}", "\u{1f600}".repeat(120));
+    let command = format!("exec -a {name} sleep 4321 & {until_it_is_one}");
+    let cut: String = name.chars().take(100).collect();
+    all_say(start("20", &command), &format!("exit status 0\nno output\nleft running, now ended:\n  {cut}\n"));
 }

@@ -3,7 +3,8 @@
 // prints the text that the model is given. SIGINT cancels the call, a second one ends it at once.
 
 import { spawn } from "node:child_process";
-import { pathToFileURL } from "node:url";
+import { realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 
 const OPTIONS = ["--quiet", "--new-session", "--die-with-parent", "--kill-after", "3s", "--drain-limit", "2s"];
 const KEPT = 16 * 1024; // bytes that are kept of the beginning of the output, and as many of its end
@@ -15,13 +16,20 @@ const LISTED = 20; // processes that are named at most
  * limit.
  */
 export function call(timeout, command) {
-  // Node can't give a child one pipe as both stdout and stderr: without a shell's 2>&1 their order would be lost.
+  // Node can't give a child one pipe as both stdout and stderr: without a shell's 2>&1 their order would be lost. What it
+  // calls pipes are sockets, which nobody can open by the names /dev/stdout and /dev/stderr.
   const words = ["bash", "-c", 'exec bash -c "$0" 2>&1', command];
-  const child = spawn(
-    "treekill-run",
-    [...OPTIONS, "--timeout", timeout, "--report-fd", "3", "--", ...words],
-    { stdio: ["ignore", "pipe", "pipe", "pipe"] },
-  );
+  let child;
+  try {
+    child = spawn(
+      "treekill-run",
+      [...OPTIONS, "--timeout", timeout, "--report-fd", "3", "--", ...words],
+      { stdio: ["ignore", "pipe", "pipe", "pipe"] },
+    );
+  } catch (error) {
+    // Not all errors are events: a command that has a null byte or is too long is thrown.
+    return { text: Promise.resolve(`not started: ${error.message}`), cancel: () => false };
+  }
   const [, stdout, stderr, reporting] = child.stdio;
   const output = new Output();
   let report = "";
@@ -71,7 +79,7 @@ function listed(title, processes) {
   const lines = processes.length ? [`${title}:`] : [];
   for (const { argv, comm, depth = 0 } of processes.slice(0, LISTED)) {
     const words = (argv.join(" ") || comm).trim().replace(/\s+/g, " ");
-    lines.push("  ".repeat(depth + 1) + words.slice(0, 100));
+    lines.push("  ".repeat(depth + 1) + [...words].slice(0, 100).join("")); // characters, not the halves of some
   }
   if (processes.length > LISTED) lines.push(`  and ${processes.length - LISTED} more`);
   return lines;
@@ -101,7 +109,8 @@ class Output {
   }
 }
 
-if (import.meta.url === pathToFileURL(process.argv[1]).href) {
+// Not where it is imported, also by `node -e`; its path may lead through a link.
+if (process.argv[1] && fileURLToPath(import.meta.url) === realpathSync(process.argv[1])) {
   process.on("SIGINT", () => running.cancel());
   const running = call(...process.argv.slice(2));
   console.log(await running.text);

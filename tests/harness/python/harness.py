@@ -20,6 +20,17 @@ async def call(timeout, command):
 
     Nothing of the tree is alive when treekill-run has ended, so its pipes end then too: no read needs a time limit.
     """
+    starting = asyncio.create_task(start(timeout, command))
+    result = asyncio.create_task(finish(starting, timeout))
+    while not result.done():
+        try:
+            await asyncio.shield(result)
+        except asyncio.CancelledError:
+            starting.add_done_callback(terminate)  # a start that was cancelled half way might leave something
+    return result.result()
+
+
+async def start(timeout, command):
     # Closed at exec, as all that Python opens, but for what is named below.
     (output, output_end), (report, report_end) = os.pipe(), os.pipe()
     try:
@@ -31,25 +42,27 @@ async def call(timeout, command):
             stderr=output_end,
             pass_fds=[report_end],
         )
-    except (OSError, asyncio.CancelledError) as error:
+    except BaseException:
         os.close(output)
         os.close(report)
-        return f"not started: {error or 'cancelled'}"
+        raise
     finally:
         os.close(output_end)  # while we have them open too, neither pipe ends
         os.close(report_end)
-
-    result = asyncio.create_task(finish(process, output, report, timeout))
-    while not result.done():
-        try:
-            await asyncio.shield(result)
-        except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):  # it may have ended just now
-                process.terminate()
-    return result.result()
+    return process, output, report
 
 
-async def finish(process, output_pipe, report_pipe, timeout):
+def terminate(starting):
+    if starting.exception() is None:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended just now
+            starting.result()[0].terminate()
+
+
+async def finish(starting, timeout):
+    try:
+        process, output_pipe, report_pipe = await starting
+    except (OSError, ValueError) as error:  # a ValueError is for a command that has a null byte, say
+        return f"not started: {error}"
     output, report = Output(), bytearray()
     reading = asyncio.create_task(read(output_pipe, output.add))
     await read(report_pipe, report.extend)  # meanwhile: it may be more than the pipe holds
