@@ -170,6 +170,17 @@ fn the_manual_names_every_field_of_the_report() {
     }
 }
 
+/// An interactive shell gives up the rest of a line whose command died of SIGINT.
+#[test]
+fn no_example_of_the_readme_goes_on_in_a_line_after_an_interrupt() {
+    for block in blocks(&read("README.md"), "console") {
+        for step in steps(&block) {
+            let (_, rest) = step.command.split_once("kill -INT $$'").unwrap_or_default();
+            assert!(rest.is_empty(), "this is not reached: {rest}");
+        }
+    }
+}
+
 #[test]
 fn every_example_of_the_readme_gives_the_output_that_stands_below_it() {
     // Its examples look for their processes on the whole machine, where another run of this test may be at work: the
@@ -196,6 +207,33 @@ fn gives_the_output_below(steps: &[Step]) {
             step.output
         );
     }
+}
+
+/// Links to elsewhere would need a network.
+#[test]
+fn every_link_within_the_project_leads_somewhere() {
+    let mut seen = 0;
+    for page in ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md"] {
+        let text = read(page);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let folder = Path::new(page).parent().unwrap_or(Path::new(""));
+            let target = if path.is_empty() { Path::new(page).to_owned() } else { folder.join(path) };
+            assert!(root().join(&target).exists(), "{page} leads to {link}, which is not there");
+            let is_there = || read(&target.display().to_string()).lines().any(|line| anchor_of(line) == anchor);
+            assert!(anchor.is_empty() || is_there(), "{page} leads to {link}, which has no such heading");
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "only {seen} links were found");
+}
+
+/// What GitHub makes of a heading.
+fn anchor_of(line: &str) -> String {
+    let heading = line.strip_prefix('#').map_or("", |rest| rest.trim_start_matches('#').trim());
+    let kept = heading.to_lowercase();
+    kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[test]
