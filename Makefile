@@ -100,7 +100,7 @@ install: $(BIN) ## install binary, manual and completions below PREFIX
 	$(INSTALL) -D -m 644 completions/treekill-run.bash '$(BASHDIR)/treekill-run'
 	$(INSTALL) -D -m 644 completions/_treekill-run '$(ZSHDIR)/_treekill-run'
 	$(INSTALL) -D -m 644 completions/treekill-run.fish '$(FISHDIR)/treekill-run.fish'
-ifneq ($(TIMEOUT_LINK),0)
+ifneq ($(filter-out 0 no,$(TIMEOUT_LINK)),)
 	@# Another timeout that is there already stays.
 	[ "$$(readlink '$(BINDIR)/timeout')" = treekill-run ] || ln -s treekill-run '$(BINDIR)/timeout'
 endif
