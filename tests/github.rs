@@ -154,6 +154,27 @@ fn the_action_says_what_it_cannot_install() {
     runner.refuses("more than one version");
 }
 
+/// The step that looks at the tag before a release is packed.
+#[test]
+fn a_release_has_the_version_and_a_date_in_the_changelog() {
+    let workflow = read(".github/workflows/release.yml");
+    let (_, rest) = workflow.split_once("        run: |\n          grep ").expect("it looks at the tag");
+    let (step, _) = rest.split_once("\n      - ").expect("it has another step");
+    let passes = |tag: &str, heading: &str| {
+        let scratch = Scratch::new();
+        scratch.file("Cargo.toml", b"[package]\nversion = \"1.2.3\"\n", 0o644);
+        scratch.file("CHANGELOG.md", format!("# Changelog\n\n{heading}\n\n- This.\n").as_bytes(), 0o644);
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", &format!("grep {step}")]).env("TAG", tag).current_dir(scratch.path());
+        let _forking = common::sys::forking();
+        shell.status().expect("there is sh").success()
+    };
+    assert!(passes("v1.2.3", "## [1.2.3] - 2026-12-01"));
+    assert!(!passes("v1.2.4", "## [1.2.4] - 2026-12-01"));
+    assert!(!passes("v1.2.3", "## [1.2.2] - 2026-12-01"));
+    assert!(!passes("v1.2.3", "## [1.2.3] - unreleased"));
+}
+
 #[test]
 fn workflows_action_and_forms_are_what_github_reads() {
     needs::require!("check-jsonschema");
