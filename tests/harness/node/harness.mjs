@@ -99,13 +99,14 @@ class Output {
     this.#tail = Buffer.concat([this.#tail, data.subarray(room)]).subarray(-KEPT);
   }
 
-  /** What is read ends in the middle of a character at times: only the whole is decoded. */
   text() {
-    const leftOut = this.#length - this.#head.length - this.#tail.length;
-    if (!leftOut) return Buffer.concat([this.#head, this.#tail]).toString();
-    const head = new TextDecoder().decode(this.#head, { stream: true }); // without half a character at its end
-    const begin = this.#tail.findIndex((byte) => (byte & 0xc0) !== 0x80); // nor at its beginning
-    return `${head}\n[${leftOut} bytes left out]\n${this.#tail.subarray(begin)}`;
+    if (this.#length === this.#head.length + this.#tail.length) return Buffer.concat([this.#head, this.#tail]).toString();
+    // Without the last character here, of which there may be only half, and the half of one there.
+    const isFirst = (byte) => (byte & 0xc0) !== 0x80;
+    const head = this.#head.subarray(0, Math.max(0, this.#head.findLastIndex(isFirst)));
+    const begin = this.#tail.findIndex(isFirst);
+    const tail = this.#tail.subarray(begin < 0 ? this.#tail.length : begin);
+    return `${head}\n[${this.#length - head.length - tail.length} bytes left out]\n${tail}`;
   }
 }
 

@@ -3,7 +3,6 @@
 prints the text that the model is given. SIGINT cancels the call, a second one ends it at once."""
 
 import asyncio
-import codecs
 import contextlib
 import json
 import os
@@ -13,6 +12,7 @@ import sys
 OPTIONS = "--quiet --new-session --die-with-parent --kill-after 3s --drain-limit 2s".split()
 KEPT = 16 * 1024  # bytes that are kept of the beginning of the output, and as many of its end
 LISTED = 20  # processes that are named at most
+INNER = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 
 
 async def call(timeout, command):
@@ -134,13 +134,12 @@ class Output:
         self.tail = (self.tail + data[room:])[-KEPT:]
 
     def text(self):
-        # What is read ends in the middle of a character at times: only the whole is decoded.
-        left_out = self.length - len(self.head) - len(self.tail)
-        if not left_out:
+        if self.length == len(self.head) + len(self.tail):
             return (self.head + self.tail).decode(errors="replace")
-        head = codecs.getincrementaldecoder("utf-8")("replace").decode(self.head)  # without half a character at its end
-        tail = self.tail.lstrip(bytes(range(0x80, 0xC0))).decode(errors="replace")  # nor at its beginning
-        return f"{head}\n[{left_out} bytes left out]\n{tail}"
+        # Without the last character here, of which there may be only half, and the half of one there.
+        head, tail = self.head.rstrip(INNER)[:-1], self.tail.lstrip(INNER)
+        left_out = self.length - len(head) - len(tail)
+        return f"{head.decode(errors='replace')}\n[{left_out} bytes left out]\n{tail.decode(errors='replace')}"
 
 
 async def main():

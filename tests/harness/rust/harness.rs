@@ -145,7 +145,7 @@ impl Output {
         // Without the last character here, of which there may be only half, and the half of one there.
         let is_first = |byte: &u8| byte & 0xc0 != 0x80;
         let head = &self.head[..self.head.iter().rposition(is_first).unwrap_or(0)];
-        let tail = &self.tail[self.tail.iter().position(is_first).unwrap_or(0)..];
+        let tail = &self.tail[self.tail.iter().position(is_first).unwrap_or(self.tail.len())..];
         let left_out = self.length - head.len() - tail.len();
         let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
         format!("{head}\n[{left_out} bytes left out]\n{tail}")
