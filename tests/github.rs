@@ -26,6 +26,9 @@ fn script() -> String {
     block.lines().skip(1).map(|line| line.strip_prefix("        ").unwrap_or(line).to_owned() + "\n").collect()
 }
 
+/// Characters that a URL has otherwise.
+const PACKAGES: &str = "packages, 100% #1";
+
 /// A runner with a directory of packages.
 struct Runner {
     scratch: Scratch,
@@ -36,7 +39,7 @@ impl Runner {
     /// One for x86-64, and packages of version 9.8.7 for both architectures.
     fn new() -> Runner {
         let scratch = Scratch::new();
-        for folder in ["temp", "packages"] {
+        for folder in ["temp", PACKAGES] {
             fs::create_dir(scratch.join(folder)).expect("the directory is ours");
         }
         let path = |name: &str| scratch.join(name).display().to_string();
@@ -47,7 +50,7 @@ impl Runner {
             ("GITHUB_OUTPUT", path("output")),
             ("GITHUB_PATH", path("path")),
             ("VERSION", "latest".into()),
-            ("FROM", path("packages")),
+            ("FROM", path(PACKAGES)),
             ("RELEASES", "https://github.invalid/releases".into()),
         ];
         let runner = Runner { scratch, environment };
@@ -72,7 +75,7 @@ impl Runner {
             done
             sha256sum *.tar.gz >SHA256SUMS";
         let _forking = common::sys::forking();
-        let packages = self.scratch.join("packages");
+        let packages = self.scratch.join(PACKAGES);
         let status = Command::new("bash").args(["-ec", make, "bash", version]).current_dir(packages).status();
         assert!(status.expect("there is bash").success());
     }
@@ -117,14 +120,15 @@ fn the_action_installs_the_newest_release_or_the_one_that_is_named() {
     Runner::new().installs("x86_64");
     Runner::new().with("RUNNER_ARCH", "ARM64").installs("aarch64");
     Runner::new().with("VERSION", "9.8.7").installs("x86_64");
-    Runner::new().with("VERSION", "v9.8.7").with("FROM", "packages").installs("x86_64");
+    Runner::new().with("VERSION", "v9.8.7").with("FROM", PACKAGES).installs("x86_64");
     for (version, folder) in [("latest", "latest/download"), ("9.8.7", "download/v9.8.7")] {
         let runner = Runner::new().with("VERSION", version).with("FROM", "");
         let releases = runner.scratch.join("releases");
+        let url = format!("file://{}", releases.display()).replace(' ', "%20");
         let folder = releases.join(folder);
         fs::create_dir_all(folder.parent().expect("it is below releases")).expect("the directory is ours");
-        fs::rename(runner.scratch.join("packages"), folder).expect("the directory is ours");
-        runner.with("RELEASES", format!("file://{}", releases.display())).installs("x86_64");
+        fs::rename(runner.scratch.join(PACKAGES), folder).expect("the directory is ours");
+        runner.with("RELEASES", url).installs("x86_64");
     }
 }
 
@@ -132,7 +136,7 @@ fn the_action_installs_the_newest_release_or_the_one_that_is_named() {
 fn the_action_installs_nothing_whose_checksum_is_wrong() {
     needs::require!("curl");
     let runner = Runner::new();
-    let package = runner.scratch.join("packages/treekill-run-9.8.7-x86_64-linux.tar.gz");
+    let package = runner.scratch.join(PACKAGES).join("treekill-run-9.8.7-x86_64-linux.tar.gz");
     let mut bytes = fs::read(&package).expect("it was packed");
     // After the end of the archive, so that it could be unpacked all the same.
     bytes.extend(b"\0");
@@ -148,7 +152,8 @@ fn the_action_says_what_it_cannot_install() {
     Runner::new().with("VERSION", "9.8").refuses("'9.8' is no version");
     Runner::new().with("VERSION", "9.8.7; id").refuses("is no version");
     Runner::new().with("VERSION", "9.8.6").refuses("names no treekill-run 9.8.6 for x86_64");
-    Runner::new().with("FROM", "/nowhere").refuses("cannot get file:///nowhere/SHA256SUMS");
+    Runner::new().with("FROM", "/nowhere").refuses("cannot get /nowhere/SHA256SUMS");
+    Runner::new().with("FROM", "no/where").refuses("/no/where/SHA256SUMS");
     let runner = Runner::new();
     runner.pack("9.8.8");
     runner.refuses("more than one version");
