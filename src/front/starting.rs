@@ -28,6 +28,7 @@ pub(super) fn start(
     needs_deputy: bool,
 ) -> Result<Front, Failed> {
     let mut refusals = vec![];
+    let mut has_listened = false;
     for backend in boundary::in_order(backends) {
         let net = match boundary::find(backend, &setup.plan, &setup.command) {
             Ok(net) => net,
@@ -53,12 +54,12 @@ pub(super) fn start(
             }
         };
         let ours = if needs_deputy { 2 } else { 1 };
-        let is_promised = matches!(net, Net::Promised(_));
+        has_listened |= matches!(net, Net::Promised(_));
         let why = match settle(net, child, ours, &setup, &socket) {
             Ok(boundary) => {
                 let mut front = Front::new(child, needs_deputy, socket, terminal, setup, boundary);
-                if is_promised {
-                    // The signal that told of its end may have been taken while it was listened to.
+                if has_listened {
+                    // The signal that told of a child may have been taken while a keeper was listened to.
                     front.look_after_child();
                 }
                 return Ok(front);
