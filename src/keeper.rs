@@ -24,7 +24,7 @@ use crate::report::{Report, Target};
 use crate::signals::Sig;
 use crate::spawn::{self, Birth, Command, Program};
 use crate::supervisor::{Event, Supervisor};
-use crate::sys::{self, Inherited};
+use crate::sys::{self, Inherited, Memory};
 use crate::tree::{Activity, Process, Tree};
 use crate::voice::{Voice, cause, printable};
 use crate::wire::{KeeperEnd, ToFront};
@@ -110,6 +110,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         join_group: group.filter(|_| plan.session == Session::Callers),
         dies_with_keeper: plan.policy.guard,
         no_new_privs: plan.no_new_privs,
+        memory: if plan.limits.memory.is_some() { Memory::Copied } else { Memory::Shared },
         boundary,
     };
     if target.is_some() || plan.has_stats {

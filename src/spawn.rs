@@ -13,7 +13,7 @@ use rustix::process::{Pid, getppid, setpgid, setsid};
 
 use crate::boundary::{self, Boundary, Refused};
 use crate::signals::Sig;
-use crate::sys::{self, Disposition, Handed, Inherited};
+use crate::sys::{self, Disposition, Handed, Inherited, Memory};
 
 /// A program and its arguments in the form execve(2) takes.
 pub struct Program {
@@ -94,6 +94,8 @@ pub struct Birth<'a> {
     pub dies_with_keeper: bool,
     /// It may not gain privileges.
     pub no_new_privs: bool,
+    /// What it has of the keeper before exec.
+    pub memory: Memory,
     /// The net it is born in.
     pub boundary: &'a dyn Boundary,
 }
@@ -134,7 +136,7 @@ pub enum News {
     Pending,
 }
 
-/// The child between birth and exec. It shares the keeper's memory, so that all it uses is its own.
+/// The child between birth and exec. It may share the keeper's memory, so that all it uses is its own.
 struct Child {
     program: Program,
     inherited: Inherited,
@@ -183,14 +185,15 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
         errors: Handed::new(errors.as_fd()),
     };
     let birthplace = birth.boundary.birthplace();
-    let born = match sys::spawn(birthplace, child, Child::live) {
+    let born = match sys::spawn(birthplace, birth.memory, child, Child::live) {
         // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
         Err((error, child))
             if birthplace.is_some()
                 && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) =>
         {
             let procs = birth.boundary.entrance()?;
-            sys::spawn(None, Child { entry: Entry::Cgroup(Handed::new(procs.as_fd())), ..child }, Child::live)
+            let child = Child { entry: Entry::Cgroup(Handed::new(procs.as_fd())), ..child };
+            sys::spawn(None, birth.memory, child, Child::live)
         }
         born => born,
     };

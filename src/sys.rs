@@ -12,7 +12,7 @@ mod namespace;
 mod process;
 mod signal;
 
-pub use birth::{Handed, close_standard_stream, exec, spawn};
+pub use birth::{Handed, Memory, close_standard_stream, exec, spawn};
 #[cfg(any(test, fuzzing))]
 pub use c_numbers::strtod;
 pub use inherited::{Inherited, fill_standard_streams, inherited, words};

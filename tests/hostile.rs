@@ -203,6 +203,30 @@ fn a_command_that_kills_front_and_keeper_goes_on_until_the_next_run() {
     assert!(is_dead(&daemon, BOUND), "the next run did not end it");
 }
 
+/// SIGKILL of the one needs the other awake.
+#[test]
+fn a_command_that_stops_the_front_and_kills_the_keeper_goes_on_until_the_front_does() {
+    for backend in [Backend::Cgroup, Backend::Subreaper] {
+        if backend == Backend::Cgroup && !needs::has("cgroup") {
+            continue;
+        }
+        let fixture = fixture();
+        let script = format!(
+            "keeper=$PPID; read -r _ _ _ front _ </proc/$keeper/stat
+            ({0} setsid ignore TERM say daemon hang &)
+            setsid bash -c \"kill -STOP $front; kill -KILL $keeper; {0} say killed\" & wait",
+            fixture.display()
+        );
+        let mut running = Run::new(backend).options("-t 5m").bash(&script).spawn();
+        let daemon = running.expect_process("daemon");
+        running.expect("killed");
+        assert!(!is_dead(&daemon, Duration::ZERO), "it did not get out: the manual says too little of us");
+        running.signal(Signal::CONT);
+        running.wait().exited(125);
+        assert!(is_dead(&daemon, Duration::ZERO));
+    }
+}
+
 /// The other: out of the leaf by its cgroup, and out of our ancestry by a PID namespace that was there before.
 #[test]
 fn who_leaves_both_nets_is_out_of_reach_but_in_a_pid_namespace() {

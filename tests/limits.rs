@@ -30,6 +30,19 @@ fn a_tree_that_outgrows_its_memory_is_196_and_says_so() {
 }
 
 #[test]
+fn a_limit_that_no_program_begins_in_is_196_and_says_so() {
+    require!("controllers");
+    for limit in ["4K", "16K"] {
+        let ended = limited(&format!("--memory-max {limit}")).fixture("say started exit 0").finish();
+        ended.exited(196).said("started", 0);
+        assert!(
+            ended.stderr.contains(&format!("hit its memory limit of {limit}: the kernel killed 1 process")),
+            "{ended}"
+        );
+    }
+}
+
+#[test]
 fn the_limit_holds_for_the_whole_tree() {
     require!("controllers");
     let members = "fork [ fill 20 say full hang ] fork [ fill 20 say full hang ] fork [ fill 20 say full hang ]";

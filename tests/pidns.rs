@@ -303,6 +303,15 @@ fn where_namespaces_are_forbidden_it_is_195_or_the_next_backend() {
     let with_a_child = ["sh", "-c", "sleep 3 9>&- & exec \"$@\"", "sh"];
     let ended = next().options("-v").prefixed(with_a_child).finish();
     assert!(!ended.exited(193).stderr.contains("SIGKILL"), "nothing was there to be killed\n{ended}");
+    // A signal from before says nothing of the keeper. One that is blocked waits for us through exec.
+    for child in ["/bin/true", "/bin/true; sleep 1 9>&- &", "kill -USR1 $$"] {
+        let script = format!("{child}\nexec \"$@\"");
+        let words = ["env", "--block-signal=CHLD", "--block-signal=USR1", "sh", "-c", &script, "sh"];
+        next().prefixed(words).finish().exited(193);
+    }
+    // One that ends the run may come before or after.
+    let words = ["env", "--block-signal=TERM", "sh", "-c", "kill -TERM $$\nexec \"$@\"", "sh"];
+    next().prefixed(words).finish().took_less_than(LONG);
 }
 
 /// namespaces(7): a user namespace has a limit of its own.

@@ -215,7 +215,7 @@ impl Front {
     }
 
     /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.
-    fn look_after_child(&mut self) {
+    pub(super) fn look_after_child(&mut self) {
         let is_init = sys::own_pid().is_init();
         loop {
             let news = if is_init { sys::reap() } else { sys::reap_only(self.child) };

@@ -28,6 +28,7 @@ pub(super) fn start(
     needs_deputy: bool,
 ) -> Result<Front, Failed> {
     let mut refusals = vec![];
+    let mut has_listened = false;
     for backend in boundary::in_order(backends) {
         let net = match boundary::find(backend, &setup.plan, &setup.command) {
             Ok(net) => net,
@@ -53,8 +54,16 @@ pub(super) fn start(
             }
         };
         let ours = if needs_deputy { 2 } else { 1 };
+        has_listened |= matches!(net, Net::Promised(_));
         let why = match settle(net, child, ours, &setup, &socket) {
-            Ok(boundary) => return Ok(Front::new(child, needs_deputy, socket, terminal, setup, boundary)),
+            Ok(boundary) => {
+                let mut front = Front::new(child, needs_deputy, socket, terminal, setup, boundary);
+                if has_listened {
+                    // The signal that told of a child may have been taken while a keeper was listened to.
+                    front.look_after_child();
+                }
+                return Ok(front);
+            }
             Err(Unsettled::Declined(why)) => {
                 sys::reap_at_its_end(child);
                 refuse(&mut setup, &mut refusals, Refusal { backend, why });
@@ -111,7 +120,7 @@ fn settle(net: Net, child: Pid, ours: u64, setup: &Setup, socket: &FrontEnd) -> 
             let _ = socket.send(ToKeeper::Admitted);
             Ok(boundary)
         }
-        Net::Promised(boundary) => match hear_refusal(socket, setup.ties.signals.as_fd()) {
+        Net::Promised(boundary) => match hear_refusal(socket, child, setup) {
             Some(refused) => Err(Unsettled::Declined(refused.explain())),
             None => Ok(boundary),
         },
@@ -119,23 +128,33 @@ fn settle(net: Net, child: Pid, ours: u64, setup: &Setup, socket: &FrontEnd) -> 
 }
 
 /// Blocks until the keeper has said whether the command runs in its boundary. A signal may end the run before that, and
-/// a keeper its own: the wait is over then, and what it says later is no reason to try another backend.
-fn hear_refusal(socket: &FrontEnd, signals: BorrowedFd<'_>) -> Option<Refused> {
-    loop {
+/// a keeper its own: the wait is over then, and what it says later is no reason to try another backend. The child is to be looked
+/// after afterwards.
+fn hear_refusal(socket: &FrontEnd, child: Pid, setup: &Setup) -> Option<Refused> {
+    let listen = |signals: BorrowedFd<'_>| {
         let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::from_borrowed_fd(signals, PollFlags::IN)];
-        if poll(&mut fds, None).is_err() {
-            // Who waits for the run's end says so.
-            return None;
-        }
-        match socket.peek() {
-            Some(ToFront::Refused(bytes)) => {
-                socket.receive();
-                return Refused::from_bytes(bytes);
+        // Whoever can't wait finds nothing, and who waits for the run's end says so.
+        poll(&mut fds, None).is_ok_and(|_| fds[0].revents().is_empty())
+    };
+    if listen(setup.ties.signals.as_fd()) {
+        // It may be one that waits for the command, or tell of a child that is not ours: only what is heard here is left out.
+        let children = [Sig::CHLD].into_iter().collect();
+        let mut heard = ending_signals(setup);
+        heard.insert(Sig::CHLD);
+        let (heard, children) = (sys::signal_descriptor(heard).ok()?, sys::signal_descriptor(children).ok()?);
+        while listen(heard.as_fd()) {
+            // Without one of a child it is a signal that ends the run.
+            let is_of_child = sys::read_signals(children.as_fd()).is_ok_and(|taken| !taken.is_empty());
+            if !is_of_child || sys::has_ended(child) {
+                break;
             }
-            None if fds[1].revents().is_empty() && !is_hung_up(fds[0].revents()) => {}
-            _ => return None,
+            // If it was stopped nobody else continues it.
+            sys::signal_child(child, Sig::CONT);
         }
     }
+    let Some(ToFront::Refused(bytes)) = socket.peek() else { return None };
+    socket.receive();
+    Refused::from_bytes(bytes)
 }
 
 /// The child; gives the status to end with.

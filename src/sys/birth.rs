@@ -1,4 +1,4 @@
-//! Birth and exec of a child that shares its parent's memory. What it does between the two must not write `errno`, which is
+//! Birth and exec of a child that shares its parent's memory, if nothing is against it. What it does between the two must not write `errno`, which is
 //! the parent's too, so that the calls that fail in good order go past the C library.
 
 use std::ffi::{CStr, c_char, c_void};
@@ -58,19 +58,30 @@ struct CloneArgs {
 /// `CLONE_INTO_CGROUP` of linux/sched.h.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
+/// What memory a child of `spawn` has before exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Its parent's.
+    Shared,
+    /// A copy. Where its cgroup may run out of memory before exec: then the kernel ends all who share it, wherever they are,
+    /// since nothing is freed otherwise.
+    Copied,
+}
+
 /// Bytes of the child's stack, many times what its few calls need.
 const STACK_SIZE: usize = 64 * 1024;
 const STACK: MapFlags = MapFlags::PRIVATE.union(MapFlags::STACK);
 
 /// Starts a child, in this cgroup or in ours, and gives its pid and pidfd, clone(2). The child runs `live`, which may only
-/// make system calls before exec. It shares this memory, since copying that is a tenth of a short run; other than after
-/// vfork(2), this process goes on meanwhile, since an exec may hang. So what the child uses it owns, and nobody frees it.
+/// make system calls before exec. Copying this memory is a tenth of a short run; where it is shared this process goes on meanwhile,
+/// other than after vfork(2), since an exec may hang. So what the child uses it owns, and nobody frees it.
 ///
 /// # Errors
 /// ENOSYS, EPERM or EINVAL for a cgroup where clone3 is not there or refused by seccomp; EACCES, EBUSY, EOPNOTSUPP where the
 /// cgroup takes no process; EAGAIN, ENOMEM; EMFILE and ENFILE for want of a descriptor. `child` comes back with it.
 pub fn spawn<T: 'static>(
     cgroup: Option<BorrowedFd<'_>>,
+    memory: Memory,
     child: T,
     live: fn(T) -> !,
 ) -> Result<(Pid, OwnedFd), (io::Error, T)> {
@@ -83,7 +94,8 @@ pub fn spawn<T: 'static>(
         };
     let newborn = Box::into_raw(Box::new((child, live)));
     let start = (enter::<T> as extern "C" fn(*mut c_void) -> !, newborn.cast());
-    let born = if arch::CAN_SWITCH_STACKS && dumps_one_alone(rustix::system::uname().release()) {
+    let can_share = || arch::CAN_SWITCH_STACKS && dumps_one_alone(rustix::system::uname().release());
+    let born = if memory == Memory::Shared && can_share() {
         match clone(cgroup, u64::try_from(libc::CLONE_VM).expect("a flag"), stack.cast(), start) {
             // Not every emulator and sandbox knows a child that shares memory and is no thread.
             Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) => clone(cgroup, 0, stack.cast(), start),
