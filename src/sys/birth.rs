@@ -1,5 +1,5 @@
-//! Birth and exec of a child that shares its parent's memory, if nothing is against it. What it does between the two must not write `errno`, which is
-//! the parent's too, so that the calls that fail in good order go past the C library.
+//! Birth and exec of a child that shares its parent's memory where it may. What it does between the two must not write
+//! `errno`, which is the parent's too, so that the calls that fail in good order go past the C library.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io;
@@ -72,9 +72,12 @@ pub enum Memory {
 const STACK_SIZE: usize = 64 * 1024;
 const STACK: MapFlags = MapFlags::PRIVATE.union(MapFlags::STACK);
 
+/// The address sanitizer knows no stack that it has not seen being made.
+const CAN_SHARE: bool = arch::CAN_SWITCH_STACKS && !cfg!(sanitized);
+
 /// Starts a child, in this cgroup or in ours, and gives its pid and pidfd, clone(2). The child runs `live`, which may only
-/// make system calls before exec. Copying this memory is a tenth of a short run; where it is shared this process goes on meanwhile,
-/// other than after vfork(2), since an exec may hang. So what the child uses it owns, and nobody frees it.
+/// make system calls before exec. Copying this memory is a tenth of a short run; where it is shared this process goes on
+/// meanwhile, other than after vfork(2), since an exec may hang. So what the child uses it owns, and nobody frees it.
 ///
 /// # Errors
 /// ENOSYS, EPERM or EINVAL for a cgroup where clone3 is not there or refused by seccomp; EACCES, EBUSY, EOPNOTSUPP where the
@@ -94,7 +97,7 @@ pub fn spawn<T: 'static>(
         };
     let newborn = Box::into_raw(Box::new((child, live)));
     let start = (enter::<T> as extern "C" fn(*mut c_void) -> !, newborn.cast());
-    let can_share = || arch::CAN_SWITCH_STACKS && dumps_one_alone(rustix::system::uname().release());
+    let can_share = || CAN_SHARE && dumps_one_alone(rustix::system::uname().release());
     let born = if memory == Memory::Shared && can_share() {
         match clone(cgroup, u64::try_from(libc::CLONE_VM).expect("a flag"), stack.cast(), start) {
             // Not every emulator and sandbox knows a child that shares memory and is no thread.
