@@ -100,6 +100,7 @@ fn a_descriptor_for_the_report_is_not_the_commands(backend: Backend) {
     for option in ["--report-fd 7", "--report /dev/fd/7"] {
         let scratch = Scratch::new();
         let file = std::fs::File::create(scratch.join("report.json")).expect("the folder is ours");
+        let file = common::sys::out_of_the_way(file);
         let give = move || common::sys::give_descriptor(file.as_raw_fd(), 7);
         let ended = Run::new(backend).options(option).setup(give).fixture("state").finish();
         assert!(!ended.exited(0).value("state").contains("report.json"), "{ended}");

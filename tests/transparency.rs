@@ -121,7 +121,7 @@ fn closed_standard_streams_stay_closed(backend: Backend) {
 
 /// A make jobserver needs its pipe.
 fn extra_descriptors_are_handed_on_and_none_of_ours(backend: Backend) {
-    let file = out_of_the_way();
+    let file = sys::out_of_the_way(std::fs::File::open("/dev/zero").expect("it is there"));
     let fd = file.as_raw_fd();
     let state = hands_on(backend, move |run| {
         run.setup(move || [3, 4, 10, 63, 200].iter().try_for_each(|to| sys::give_descriptor(fd, *to)))
@@ -132,7 +132,7 @@ fn extra_descriptors_are_handed_on_and_none_of_ours(backend: Backend) {
 }
 
 fn every_low_descriptor_can_be_taken(backend: Backend) {
-    let file = out_of_the_way();
+    let file = sys::out_of_the_way(std::fs::File::open("/dev/zero").expect("it is there"));
     let fd = file.as_raw_fd();
     hands_on(backend, move |run| {
         run.setup(move || (3..100).filter(|to| *to != common::TETHER).try_for_each(|to| sys::give_descriptor(fd, to)))
@@ -282,12 +282,6 @@ fn the_callers_stderr_keeps_its_flags(backend: Backend) {
     Run::new(backend).options("-v -t 300ms -k 1").stderr(write).fixture("hang").finish().exited(124);
     assert_eq!(rustix::fs::fcntl_getfl(&ours).expect("it is open"), before);
     drop(read);
-}
-
-/// A descriptor with a number that no child needs for something else.
-fn out_of_the_way() -> OwnedFd {
-    let file = std::fs::File::open("/dev/zero").expect("it is there");
-    rustix::io::fcntl_dupfd_cloexec(file, 300).expect("there is room")
 }
 
 /// A pipe that takes not one byte more, and blocks who tries.

@@ -262,9 +262,7 @@ impl Run {
         if self.names_tether {
             command.env(TETHER_PATH, tether.path());
         }
-        // Out of the way of the descriptors that are made first.
-        let proc = |()| rustix::io::fcntl_dupfd_cloexec(File::open("/proc").expect("it is there"), 300);
-        let proc = self.has_proc.then_some(()).map(proc).map(|proc| proc.expect("there is room"));
+        let proc = self.has_proc.then(|| sys::out_of_the_way(File::open("/proc").expect("it is there")));
         let (user, dies_with_thread) = (self.user, self.dies_with_thread);
         sys::before_exec(&mut command, move || {
             if has_tether {

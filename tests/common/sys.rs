@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "std offers no safe way to shape a child before exec")]
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,13 @@ fn checked(result: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `from` known as `to`, open across exec.
+/// The same file, under a number that no child gets for something else.
+pub(crate) fn out_of_the_way(file: impl AsFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(file, 300).expect("there is room")
+}
+
+/// Makes `from` known as `to`, open across exec. What a run gives its child by itself comes first, so that `from` must be out of its
+/// way.
 pub(crate) fn give_descriptor(from: RawFd, to: RawFd) -> io::Result<()> {
     if from == to {
         // SAFETY: fcntl with F_SETFD touches no memory.
