@@ -189,13 +189,17 @@ fn a_command_that_kills_front_and_keeper_goes_on_until_the_next_run() {
     needs::require!("cgroup");
     let script = format!(
         "keeper=$PPID; read -r _ _ _ front _ </proc/$keeper/stat
+        echo \"keeper $keeper\" >&9
         ({} setsid ignore TERM say daemon hang &)
         setsid bash -c \"kill -STOP $front; kill -KILL $keeper; kill -KILL $front\" & wait",
         fixture().display()
     );
     let mut running = Run::new(Backend::Cgroup).options("-t 5m").bash(&script).may_leave().spawn();
+    let keeper = running.expect_process_or_gone("keeper");
     let daemon = running.expect_process("daemon");
     running.wait().died_of(Signal::KILL);
+    // It is killed first, and may end last: until then the leaf has an owner.
+    assert!(keeper.is_none_or(|keeper| is_dead(keeper, BOUND)), "the keeper goes on");
     assert!(!is_dead(&daemon, Duration::ZERO), "it did not escape: the manual says too little of us");
     let nest = running.take_nest().expect("a nest");
     let mut next = Run::new(Backend::Cgroup).within(nest).may_leave().fixture("exit 0").spawn();
