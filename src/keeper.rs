@@ -97,14 +97,7 @@ pub fn leave_group(session: Session) {
 pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, mut report, target, voice } = setup;
     let program = Program::new(&command, std::env::var_os("PATH").as_deref());
-    // This process ends with the run, and the kernel closes its descriptors faster than we do.
-    let boundary = Box::leak(boundary);
-    let begun = boundary.begin();
-    let boundary: &dyn Boundary = boundary;
-    if ties.deputy.is_some() && begun.is_ok() && boundary.namespace().is_none() {
-        // A deputy that dies before this leaves nothing to be swept; a namespace never does.
-        let _ = ties.socket.send(ToFront::Begun);
-    }
+    let (boundary, begun) = begin(boundary, &ties);
     let birth = Birth {
         inherited,
         join_group: group.filter(|_| plan.session == Session::Callers),
@@ -155,6 +148,18 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         Err(refused) => keeper.refused = Some(refused),
     }
     keeper.end()
+}
+
+/// Begins the boundary, and says to a front behind a deputy that there may be a tree from here on.
+fn begin(boundary: Box<dyn Boundary>, ties: &Ties) -> (&'static dyn Boundary, Result<(), Refused>) {
+    // This process ends with the run, and the kernel closes its descriptors faster than we do.
+    let boundary = Box::leak(boundary);
+    let begun = boundary.begin();
+    if ties.deputy.is_some() && begun.is_ok() && boundary.namespace().is_none() {
+        // A deputy that dies before this leaves nothing to be swept; a namespace never does.
+        let _ = ties.socket.send(ToFront::Begun);
+    }
+    (boundary, begun)
 }
 
 struct Keeper<'a> {

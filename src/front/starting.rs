@@ -66,25 +66,29 @@ pub(super) fn start(
             }
             Err(Unsettled::Declined(why)) => {
                 sys::reap_at_its_end(child);
-                refuse(&mut setup, &mut refusals, Refusal { backend, why });
-                continue;
+                why
             }
-            Err(Unsettled::NoScope(why)) => why,
+            Err(Unsettled::NoScope(why)) => end_without_scope(child, why)?,
         };
-        let was_killed = sys::has_ended(child);
-        sys::signal_child(child, Sig::KILL);
-        sys::reap_at_its_end(child);
-        match why {
-            NoScope::Signal(sig) => return Err(Failed::Signal(sig)),
-            // Where systemd finds no process there can be no scope, and that is not systemd's doing.
-            NoScope::Refused(_) if was_killed => {
-                return Err(anyhow!("the process that was to watch the command was killed").into());
-            }
-            NoScope::Refused(why) => refuse(&mut setup, &mut refusals, Refusal { backend, why }),
-        }
+        refuse(&mut setup, &mut refusals, Refusal { backend, why });
     }
     let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
     Err(Failed::Unavailable(format!("no backend works here: {}", reasons.join("; "))))
+}
+
+/// Ends the child that there is no scope around; gives why there is none, unless that ends the run.
+fn end_without_scope(child: Pid, why: NoScope) -> Result<String, Failed> {
+    let was_killed = sys::has_ended(child);
+    sys::signal_child(child, Sig::KILL);
+    sys::reap_at_its_end(child);
+    match why {
+        NoScope::Signal(sig) => Err(Failed::Signal(sig)),
+        // Where systemd finds no process there can be no scope, and that is not systemd's doing.
+        NoScope::Refused(_) if was_killed => {
+            Err(anyhow!("the process that was to watch the command was killed").into())
+        }
+        NoScope::Refused(why) => Ok(why),
+    }
 }
 
 fn refuse(setup: &mut Setup, refusals: &mut Vec<Refusal>, refusal: Refusal) {
