@@ -268,6 +268,17 @@ fn every_kind_of_report_is_as_the_schema_says(backend: Backend) {
     let _ = rustix::process::pidfd_send_signal(&daemon, Signal::KILL);
 }
 
+/// The manual says so: who wants to know why has the message.
+#[test]
+fn what_cannot_be_had_leaves_no_report() {
+    let scratch = Scratch::new();
+    let file = scratch.join("report");
+    let run = Run::new(Backend::Auto).options("--backend pidns --leftovers leave");
+    let ended = run.option_list(["--report".as_ref(), file.as_os_str()]).fixture("say started").finish();
+    ended.exited(195).said("started", 0).complained_of("pidns");
+    assert!(!file.exists(), "{ended}");
+}
+
 /// Then a report that has what is required has every field, and none besides.
 #[test]
 fn the_schema_requires_every_field_and_allows_no_other() {
