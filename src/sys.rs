@@ -20,8 +20,8 @@ pub use locale::radix;
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{
     Fork, Reaped, close_at_exec, die_with_thread_that_forked, duplicate, exit_now, fork, has_children, has_ended,
-    has_exited, now, own_pid, peer, reap, reap_at_its_end, reap_ended, reap_only, send_signal, signal_child,
-    since_boot,
+    has_exited, lend_cpu_to_forker, now, own_pid, peer, reap, reap_at_its_end, reap_ended, reap_only, send_signal,
+    signal_child, since_boot,
 };
 pub use signal::{
     Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signals, set_disposition, set_mask,

@@ -229,7 +229,7 @@ fn round(place: &Place, backend: Backend) -> u64 {
     let fixture = |options: &str, steps: &str| place.fixture(backend, options, steps);
     let ready = format!("{TREE} print ready hang");
     is(run(fixture("", "exit 3")).0, 3);
-    is(run(fixture("-t 15ms -k 5ms", &format!("ignore TERM {TREE} hang"))).0, 137);
+    is(run(deaf(fixture("-t 15ms -k 5ms", &format!("{TREE} hang")))).0, 137);
     is(run(fixture("--leftover-grace 2ms -k 2ms", &format!("{TREE} exit 0"))).0, 193);
     is(run(fixture("--idle-timeout 40ms -k 5ms", &format!("{TREE} hang"))).0, 197);
     is(ended_by(fixture("-k 5ms", &ready), |front, _| signal(front, Signal::TERM)), 143);
@@ -257,9 +257,15 @@ fn round(place: &Place, backend: Backend) -> u64 {
     if backend == Backend::Subreaper {
         is(run(fixture("--memory-max 1G", "exit 0")).0, 195);
     }
-    on_terminal(fixture("-t 15ms -k 5ms", &format!("{TREE} ignore TERM hang")), 137);
+    on_terminal(deaf(fixture("-t 15ms -k 5ms", &format!("{TREE} hang"))), 137);
     on_terminal(fixture("", "exit 5"), 5);
     17
+}
+
+/// Its command ignores TERM from its first moment on, however late that is.
+fn deaf(mut command: Command) -> Command {
+    sys::before_exec(&mut command, || sys::ignore(Signal::TERM.as_raw()));
+    command
 }
 
 fn signal(pidfd: &OwnedFd, signal: Signal) {

@@ -38,6 +38,10 @@ impl Keeper<'_> {
             let room = PollFd::new(&self.ties.socket, PollFlags::OUT);
             let _ = poll(&mut [room, PollFd::new(&self.ties.front, PollFlags::IN)], None);
         }
+        if matches!(last, ToFront::Outcome { .. }) {
+            // It has nothing left to do but to end. With another backend it would have, and give the CPU on to the command.
+            sys::lend_cpu_to_forker();
+        }
         std::mem::forget(self);
         TOLD
     }

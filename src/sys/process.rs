@@ -10,6 +10,7 @@ use nix::libc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::checked;
 use crate::outcome::End;
@@ -33,7 +34,7 @@ pub fn fork() -> io::Result<Fork> {
     // SAFETY: with one thread no lock can be held by a thread that the child does not have.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Child => {
-            OWN_PID.store(0, Relaxed);
+            FORKER.store(OWN_PID.swap(0, Relaxed), Relaxed);
             Ok(Fork::Child)
         }
         nix::unistd::ForkResult::Parent { child } => {
@@ -50,6 +51,9 @@ fn threads() -> usize {
 
 /// The pid of this process, which is asked for often; 0 until it is known.
 static OWN_PID: AtomicI32 = AtomicI32::new(0);
+
+/// The pid of the process that forked this one; 0 if it had not asked for it.
+static FORKER: AtomicI32 = AtomicI32::new(0);
 
 /// The pid of this process, getpid(2).
 pub fn own_pid() -> Pid {
@@ -101,6 +105,19 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
     checked(result.into())?;
     // SAFETY: all zeroes, and whatever the kernel has written, is a valid value.
     Ok(Pid::from_raw(unsafe { peer.assume_init() }.pid))
+}
+
+/// Lets the process that forked us go on where we run, when our end wakes it: another CPU would take longer to wake than it
+/// has left to run. Nothing depends on that, so an error is none, sched_setaffinity(2). It has the pid, as long as it lives.
+pub fn lend_cpu_to_forker() {
+    let (mut cpu, mut here) = (0_u32, CpuSet::new());
+    // SAFETY: the kernel writes a number where there is room for one, getcpu(2).
+    let told = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, 0_usize, 0_usize) };
+    let forker = Pid::from_raw(FORKER.load(Relaxed));
+    if told == 0 && (cpu as usize) < CpuSet::MAX_CPU && forker.is_some() && rustix::process::getppid() == forker {
+        here.set(cpu as usize);
+        let _ = sched_setaffinity(forker, &here);
+    }
 }
 
 /// Ends this process at once, without the runtime's or the C library's clean-up, _exit(2).
