@@ -308,6 +308,19 @@ fn where_namespaces_are_forbidden_it_is_195_or_the_next_backend() {
     next().prefixed(words).finish().took_less_than(LONG);
 }
 
+/// A keeper leaves its CPU to a front that has nothing left to start.
+#[test]
+fn the_next_backends_command_runs_on_every_cpu() {
+    require!("pidns", "seccomp");
+    const LINE: &str = "Cpus_allowed_list:";
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let wanted = status.lines().find(|line| line.starts_with(LINE)).expect("proc(5) has it");
+    let run = Run::new(Backend::Auto).options("--backend pidns,subreaper");
+    let run = run.setup(|| sys::refuse(libc::SYS_unshare, libc::EPERM));
+    let ended = run.command(["grep", LINE, "/proc/self/status"]).finish();
+    assert_eq!(ended.exited(0).stdout.trim_ascii_end(), wanted.as_bytes(), "{ended}");
+}
+
 /// Neither a child from before that ends nor a signal that waits through exec says anything of the keeper, which is late here.
 #[test]
 fn a_signal_that_ends_no_run_does_not_cost_the_next_backend() {

@@ -277,7 +277,9 @@ fn name(number: i64) -> String {
         (libc::SYS_close_range, "close_range"),
         (libc::SYS_getrusage, "getrusage"),
         (libc::SYS_setpriority, "setpriority"),
+        (libc::SYS_getcpu, "getcpu"),
         (libc::SYS_sched_getaffinity, "sched_getaffinity"),
+        (libc::SYS_sched_setaffinity, "sched_setaffinity"),
         (libc::SYS_umask, "umask"),
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_open, "open"),
