@@ -39,6 +39,8 @@ class Arch(NamedTuple):
 ARCHES = {"x86_64": Arch("amd64", "x64"), "aarch64": Arch("arm64", "arm64")}
 DOCUMENTS = ["README.md", "CHANGELOG.md", "LICENSE"]
 APACHE = re.compile(r"^ *Apache License\s+Version 2\.0, January 2004.*?END OF TERMS AND CONDITIONS\n", re.DOTALL | re.MULTILINE)
+# To another file, and not to a place on the same page or elsewhere.
+LINK = re.compile(r"\[([^]]+)\]\(([^):#]+)\)")
 MAINTAINER = "The treekill-run authors <authors@treekill-run.invalid>"
 
 
@@ -67,7 +69,7 @@ class Release(NamedTuple):
 
     def documents(self, folder):
         for name in DOCUMENTS:
-            self.write(folder / name, Path(name).read_text())
+            self.write(folder / name, document(name))
         self.write(folder / "THIRD-PARTY-LICENSES", self.notices)
 
     def archive(self, name, folder, top):
@@ -79,6 +81,15 @@ class Release(NamedTuple):
                 info.size, info.mode, info.mtime = path.stat().st_size, mode(path), self.seconds
                 tar.addfile(info, io.BytesIO(path.read_bytes()))
         (self.output / name).write_bytes(gzip.compress(bytes.getvalue(), mtime=self.seconds))
+
+
+def document(name):
+    """What it links to in the sources, and is in no package, is only named there."""
+
+    def name_only(link):
+        return link[0] if link[2] in DOCUMENTS else f"{link[1]} (`{link[2]}` of the sources)"
+
+    return LINK.sub(name_only, Path(name).read_text())
 
 
 def files(folder):
@@ -170,7 +181,7 @@ def wheel(release, work):
         "Description-Content-Type": "text/markdown",
     }
     fields = "".join(f"{key}: {value}\n" for key, value in metadata.items())
-    release.write(info / "METADATA", f"{fields}\n{Path('README.md').read_text()}")
+    release.write(info / "METADATA", f"{fields}\n{document('README.md')}")
     tag_lines = "".join(f"Tag: py3-none-{tag}\n" for tag in tags)
     release.write(info / "WHEEL", f"Wheel-Version: 1.0\nGenerator: treekill-run\nRoot-Is-Purelib: false\n{tag_lines}")
     record = ""
