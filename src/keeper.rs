@@ -271,7 +271,8 @@ impl Keeper<'_> {
     /// Those of poll(2).
     fn wait(&self) -> Result<Vec<Wake>, Errno> {
         let watch = self.watch.as_ref();
-        let news = self.command.as_ref().filter(|_| !self.has_news).map(|command| command.news.as_fd());
+        let news = self.command.as_ref().filter(|_| !self.has_news && self.tells_the_start());
+        let news = news.map(|command| command.news.as_fd());
         let events = watch.and_then(|_| self.boundary.events());
         let sources = [
             (Wake::Signals, Some(self.ties.signals.as_fd())),

@@ -12,6 +12,12 @@ use crate::voice::cause;
 use crate::wire::{Source, ToFront, ToKeeper};
 
 impl Keeper<'_> {
+    /// Whether somebody is to know of the start at once. Otherwise it is early enough to hear of it with whatever comes next,
+    /// as does the end of a child that could not exec: that saves each run a wake-up.
+    pub(super) fn tells_the_start(&self) -> bool {
+        self.boundary.namespace().is_some() || self.is_verbose()
+    }
+
     fn say_started(&mut self) {
         if self.boundary.namespace().is_some() {
             // A front that is dead is told by its pidfd.

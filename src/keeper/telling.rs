@@ -112,7 +112,7 @@ impl Keeper<'_> {
         }
     }
 
-    fn is_verbose(&self) -> bool {
+    pub(super) fn is_verbose(&self) -> bool {
         self.plan.verbosity >= Verbosity::Verbose
     }
 
