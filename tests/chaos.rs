@@ -386,12 +386,13 @@ fn two_hundred_trees_at_once_leave_nothing_alive() {
 fn control_a_survivor_is_seen() {
     needs::require!("timeout", "cgroup");
     let totals = Totals::default();
-    let timeout = Wrapper::Control(["timeout", "-k", "0.05", "0.05"].map(String::from).to_vec());
-    let mut grower = Grower::new(timeout, Condition::Crowd, &totals);
-    // Within twenty trees somebody leaves the process group.
-    let faults = (1..=20).filter(|seed| grower.grow(*seed).is_some()).count();
-    assert_ne!(faults, 0, "timeout(1) holds random trees: {totals}");
-    assert_ne!(totals.survivors.load(Ordering::Relaxed), 0, "{totals}");
+    // Within twenty trees somebody leaves the process group, if there is time for it before the limit.
+    let has_survivors = ["0.05", "0.5", "5"].iter().any(|limit| {
+        let timeout = Wrapper::Control(["timeout", "-k", "0.05", limit].map(String::from).to_vec());
+        let mut grower = Grower::new(timeout, Condition::Crowd, &totals);
+        (1..=20).any(|seed| grower.grow(seed).is_some() && totals.survivors.load(Ordering::Relaxed) != 0)
+    });
+    assert!(has_survivors, "timeout(1) holds random trees: {totals}");
 }
 
 #[test]
