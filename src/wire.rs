@@ -1,13 +1,14 @@
 //! The frames between front and keeper: fixed size, one a message over a SEQPACKET socket pair, unix(7). Each end has
 //! its own type, so that the directions can't be swapped. Pure but for the two types that hold a socket's end.
+//!
+//! They are written and read as if to a file: sandboxes refuse the calls for sockets to those who are to reach no network.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, read, retry_on_intr, write};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
 use crate::outcome::Exit;
 use crate::signals::Sig;
@@ -142,12 +143,12 @@ pub fn pair() -> io::Result<(FrontEnd, KeeperEnd)> {
 
 impl FrontEnd {
     /// Sends a frame. A keeper that is dead, or stopped behind a full socket, does not get it: its end tells of the
-    /// first, and the second has enough signals already.
+    /// first, and the second has enough signals already. SIGPIPE must be blocked.
     ///
     /// # Errors
-    /// ENOMEM and others of send(2): it is lost.
+    /// ENOMEM and others of write(2): it is lost.
     pub fn send(&self, message: ToKeeper) -> Result<(), Errno> {
-        match retry_on_intr(|| send(&self.0, &message.encode(), SendFlags::NOSIGNAL)) {
+        match retry_on_intr(|| write(&self.0, &message.encode())) {
             Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -156,12 +157,13 @@ impl FrontEnd {
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
     pub fn receive(&self) -> Option<ToFront> {
         // One that can't be taken is missed: then the child's end comes without an outcome.
-        receive(self.as_fd(), RecvFlags::empty()).ok().flatten().and_then(ToFront::decode)
+        receive(|frame| read(&self.0, frame)).ok().flatten().and_then(ToFront::decode)
     }
 
     /// The frame that is the next to be received.
     pub fn peek(&self) -> Option<ToFront> {
-        receive(self.as_fd(), RecvFlags::PEEK).ok().flatten().and_then(ToFront::decode)
+        let peek = |frame: &mut Frame| recv(&self.0, frame, RecvFlags::PEEK).map(|(length, _)| length);
+        receive(peek).ok().flatten().and_then(ToFront::decode)
     }
 }
 
@@ -177,26 +179,26 @@ pub fn is_hung_up(flags: PollFlags) -> bool {
 }
 
 impl KeeperEnd {
-    /// Sends a frame.
+    /// Sends a frame. SIGPIPE must be blocked.
     ///
     /// # Errors
     /// EAGAIN if the front does not read and the socket is full. Others mean that it is dead, as its pidfd tells.
     pub fn send(&self, message: ToFront) -> Result<(), Errno> {
-        retry_on_intr(|| send(&self.0, &message.encode(), SendFlags::NOSIGNAL)).map(drop)
+        retry_on_intr(|| write(&self.0, &message.encode())).map(drop)
     }
 
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
     ///
     /// # Errors
-    /// ENOMEM and others of recv(2): whether there is one is not known.
+    /// ENOMEM and others of read(2): whether there is one is not known.
     pub fn receive(&self) -> Result<Option<ToKeeper>, Errno> {
-        Ok(receive(self.as_fd(), RecvFlags::empty())?.and_then(ToKeeper::decode))
+        Ok(receive(|frame| read(&self.0, frame))?.and_then(ToKeeper::decode))
     }
 }
 
-fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Option<Frame>, Errno> {
+fn receive(take: impl Fn(&mut Frame) -> Result<usize, Errno>) -> Result<Option<Frame>, Errno> {
     let mut frame = Frame::default();
-    let mut receive = || retry_on_intr(|| recv(socket, &mut frame, flags));
+    let mut receive = || retry_on_intr(|| take(&mut frame));
     let mut received = receive();
     // A peer that ended with a frame of ours unread leaves this error, once, in front of the frames that it sent.
     if received == Err(Errno::CONNRESET) {
@@ -204,7 +206,7 @@ fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Option<Frame>, Er
     }
     match received {
         // A longer message can't be: both ends are ours.
-        Ok((length, _)) => Ok((length == FRAME).then_some(frame)),
+        Ok(length) => Ok((length == FRAME).then_some(frame)),
         Err(Errno::AGAIN | Errno::CONNRESET) => Ok(None),
         Err(errno) => Err(errno),
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use common::needs::{is_root, require};
-use common::{Backend, Nest, Run, USER, sys};
+use common::{Backend, Nest, Run, USER, all_backends, sys};
 use rustix::process::Signal;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -159,6 +159,36 @@ fn where_clone3_is_refused_ancestry_works_too() {
         run.fixture("daemon [ hang ] exit 0").finish().exited(193);
     }
 }
+
+/// openai/codex#33793: the sandbox of an agent lets its commands make pairs of sockets, and send nothing over them by the
+/// calls for sockets, lest they reach the network.
+fn where_nothing_is_sent_by_sockets_a_run_is_as_always(backend: Backend) {
+    require!("seccomp");
+    let run = |options: &str| {
+        let calls = [
+            nix::libc::SYS_sendto,
+            nix::libc::SYS_sendmsg,
+            nix::libc::SYS_recvmsg,
+            nix::libc::SYS_connect,
+            nix::libc::SYS_getsockopt,
+            nix::libc::SYS_setsockopt,
+            nix::libc::SYS_getpeername,
+            nix::libc::SYS_getsockname,
+            nix::libc::SYS_shutdown,
+            nix::libc::SYS_ptrace,
+        ];
+        let refuse = move || calls.iter().try_for_each(|&call| sys::refuse(call, nix::libc::EPERM));
+        Run::new(backend).options(options).setup(refuse)
+    };
+    run("-k 1").fixture("exit 9").finish().exited(9);
+    run("-k 1").fixture("daemon [ hang ] exit 0").finish().exited(193);
+    run("-t 200ms -k 1").fixture("fork [ setsid hang ] hang").finish().exited(124);
+    let mut running = run("-k 60").fixture("on TERM [ say asked exit 5 ] say ready hang").spawn();
+    running.expect("ready");
+    running.signal(Signal::TERM);
+    running.wait().exited(5).said("asked", 1);
+}
+all_backends! { where_nothing_is_sent_by_sockets_a_run_is_as_always }
 
 /// The first that works is taken, and the report says which.
 #[test]
