@@ -10,7 +10,7 @@ mod noting;
 mod reaping;
 mod telling;
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -69,12 +69,17 @@ pub const TOLD: u8 = 0;
 /// How it ends when it can't do its work: it is for others to end the tree.
 pub const GAVE_UP: u8 = 1;
 
-/// Takes its place in the session and becomes the subreaper. In terminal mode it must stay in the caller's session: from
+/// What keeper and deputy go by. Who ends processes by a name, or by a word of the command line, hits the front and the
+/// command, and not all who could end the tree.
+const NAME: &CStr = c"tk-keeper";
+
+/// Takes its name and its place in the session, and becomes the subreaper. In terminal mode it must stay in the caller's session: from
 /// another one it would make the command's own groups orphaned, and those ignore Ctrl-Z.
 ///
 /// # Errors
 /// Those of setsid(2) and prctl(2): nothing may be started then, since orphans would get away.
 pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
+    sys::go_by(NAME);
     if setup.plan.session == Session::Own {
         setsid()?;
         // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.

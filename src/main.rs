@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_int};
 
 /// What the C library calls, with the words of the command line.
 #[unsafe(no_mangle)]
-extern "C" fn main(_: c_int, words: *const *const c_char) -> c_int {
-    // SAFETY: as the C library gives them, execve(2): strings that stay, behind the last a null pointer.
+extern "C" fn main(_: c_int, words: *const *mut c_char) -> c_int {
+    // SAFETY: as the C library gives them, execve(2): strings that stay and are ours, behind the last a null pointer.
     let words = unsafe { treekill_run::sys::words(words) };
     treekill_run::run(words).into()
 }

@@ -8,6 +8,7 @@ mod birth;
 mod c_numbers;
 mod inherited;
 mod locale;
+mod name;
 mod namespace;
 mod process;
 mod signal;
@@ -15,8 +16,9 @@ mod signal;
 pub use birth::{Handed, Memory, close_standard_stream, exec, spawn};
 #[cfg(any(test, fuzzing))]
 pub use c_numbers::strtod;
-pub use inherited::{Inherited, fill_standard_streams, inherited, words};
+pub use inherited::{Inherited, fill_standard_streams, inherited};
 pub use locale::radix;
+pub use name::{go_by, words};
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{
     Fork, Reaped, close_at_exec, die_with_thread_that_forked, duplicate, exit_now, fork, has_children, has_ended,

@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::needs::{self, is_root};
-use common::running::is_dead;
-use common::{BOUND, Backend, Run, all_backends, fixture};
+use common::running::{is_dead, open_process};
+use common::{BOUND, Backend, Run, all_backends, fixture, kin};
 use rustix::process::{Signal, pidfd_send_signal};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -23,6 +23,8 @@ all_backends! {
     a_job_that_ends_meanwhile_is_not_taken_for_the_command
     the_wrappers_death_ends_its_tree_and_no_inherited_job
     the_end_of_the_launching_thread_changes_nothing
+    sigkill_of_all_with_a_word_of_the_command_line_leaves_nothing
+    sigkill_of_all_of_our_name_leaves_nothing
     the_parents_death_ends_the_tree_when_asked_for
     the_parents_death_is_a_stop_with_a_grace
     without_the_option_the_parents_death_changes_nothing
@@ -34,6 +36,41 @@ all_backends! {
     an_inner_wrapper_that_is_killed_leaves_nothing
     pid_1_of_a_namespace_runs_a_command
     pid_1_reaps_orphans_of_others
+}
+
+/// SIGKILL of those among front, keeper, a deputy between them and the command that somebody picks by what this file of
+/// theirs in /proc says.
+fn kill_by(run: Run, file: &str, text: &str) {
+    let mut running = run.fixture("daemon [ ignore TERM hang ] fork [ setsid hang ] say ready hang").spawn();
+    let command: u32 = running.expect("ready").parse().expect("a PID");
+    let mut line = vec![command];
+    while *line.last().expect("one at least") != running.pid() {
+        let (_, parent) = kin::state_and_parent(*line.last().expect("as above")).expect("it is alive");
+        line.push(parent);
+    }
+    let is_meant = |pid: &&u32| {
+        let said = std::fs::read(format!("/proc/{pid}/{file}")).expect("it is alive");
+        String::from_utf8_lossy(&said).contains(text)
+    };
+    let meant: Vec<_> = line.iter().filter(is_meant).filter_map(|pid| open_process(*pid)).collect();
+    assert!(!meant.is_empty(), "nobody is meant by {text}");
+    for pidfd in &meant {
+        pidfd_send_signal(pidfd, Signal::KILL).expect("they live");
+    }
+    running.wait_for_death();
+    running.all_die();
+}
+
+/// `pkill -9 -f`, as people end what they have started.
+fn sigkill_of_all_with_a_word_of_the_command_line_leaves_nothing(backend: Backend) {
+    kill_by(Run::new(backend).options("-k 60"), "cmdline", "daemon");
+    let with_a_child = ["sh", "-c", "sleep 1 9>&- & exec \"$@\"", "sh"];
+    kill_by(Run::new(backend).options("-k 60").prefixed(with_a_child), "cmdline", "daemon");
+}
+
+/// `pkill -9` and `killall -9`.
+fn sigkill_of_all_of_our_name_leaves_nothing(backend: Backend) {
+    kill_by(Run::new(backend).options("-k 60"), "comm", "treekill-run");
 }
 
 /// pyinstaller/pyinstaller#2966, krallin/tini#130: wait(-1) and subreaping hit processes the program never started.

@@ -3,9 +3,7 @@
 //! The tests' runtime ignores SIGPIPE and opens /dev/null over closed standard streams before `main`. A hook in
 //! `.init_array` runs earlier. It may call nothing that needs a runtime.
 
-use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use nix::libc;
@@ -68,25 +66,6 @@ pub fn fill_standard_streams() {
         if let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
             std::mem::forget(null);
         }
-    }
-}
-
-/// The words of a command line.
-///
-/// # Safety
-/// They are strings that end with NUL, and behind the last is a null pointer.
-pub unsafe fn words(mut words: *const *const c_char) -> Vec<OsString> {
-    let mut list = vec![];
-    loop {
-        // SAFETY: as the caller says.
-        let word = unsafe { words.read() };
-        if word.is_null() {
-            return list;
-        }
-        // SAFETY: as the caller says.
-        let word = unsafe { CStr::from_ptr(word) };
-        list.push(OsStr::from_bytes(word.to_bytes()).to_owned());
-        words = words.wrapping_add(1);
     }
 }
 

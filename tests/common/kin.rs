@@ -29,7 +29,8 @@ pub(crate) fn group_and_session(pid: u32) -> Option<(u32, u32)> {
 
 /// Whether a process is one of treekill-run's own.
 pub(crate) fn is_wrapper(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "treekill-run")
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    ["treekill-run", "tk-keeper"].contains(&name.trim_end())
 }
 
 /// A pidfd of the last child and its PID: opened first, confirmed then, so that no stranger with the same PID is meant.
