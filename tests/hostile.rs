@@ -278,8 +278,11 @@ fn a_root_member_outlives_the_subreaper_of_a_user_and_is_named() {
     let pid = running.expect("member");
     let member = open_process(pid.parse().expect("a PID")).expect("it is there");
     running.open_gate();
-    running.wait().exited(194).complained_of(&pid);
+    let ended = running.wait();
     let _ = pidfd_send_signal(&member, Signal::KILL);
+    // It was left, too, and that it was ended is not said then.
+    ended.exited(194).complained_of("cannot end ").complained_of(&pid).complained_of(" running: ");
+    assert!(!ended.stderr.contains("now ended"), "{ended}");
     running.all_die();
 }
 

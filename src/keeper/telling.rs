@@ -55,7 +55,8 @@ impl Keeper<'_> {
         if outcome.left_over && !self.report.leftovers.is_empty() {
             let left = processes(self.report.leftovers.len());
             let names = self.names(&self.report.leftovers);
-            self.note_with_tree(&format!("{name} left {left} running, now ended: {names}"));
+            let fate = if outcome.survived { "" } else { ", now ended" };
+            self.note_with_tree(&format!("{name} left {left} running{fate}: {names}"));
         }
         if !self.report.kept.is_empty() {
             let names = self.names(&self.report.kept);
