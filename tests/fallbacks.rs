@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use common::needs::{is_root, require};
-use common::{Backend, Nest, Run, USER, all_backends, sys};
+use common::{Backend, Nest, Run, Scratch, USER, all_backends, sys};
 use rustix::process::Signal;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -129,6 +129,21 @@ fn in_a_threaded_cgroup_there_is_no_leaf() {
     let ended = run(Backend::Cgroup).fixture("say started").finish();
     ended.exited(195).said("started", 0).said("refused", 0).complained_of("treekill-run: ");
     run(Backend::Auto).fixture("daemon [ hang ] exit 0").finish().exited(193);
+}
+
+/// coder/envbox#173: in a cgroup namespace of its own, the path `/` is not the host's root, which a mount from outside shows.
+/// A leaf there would have left the cgroup of the caller, with its limits.
+#[test]
+fn with_a_mount_from_outside_of_the_cgroup_namespace_there_is_no_leaf() {
+    require!("cgroup", "root");
+    let run = |backend| Run::new(backend).options("-k 1").prefixed(["unshare", "--cgroup"]);
+    run(Backend::Cgroup).fixture("say started").finish().exited(195).said("started", 0).complained_of("cgroup");
+    run(Backend::Auto).fixture("daemon [ hang ] exit 0").finish().exited(193);
+    // One from inside shows ours.
+    let scratch = Scratch::new();
+    let inside = with_mounts(&format!("mount -t cgroup2 none {}", scratch.path().display()));
+    let words = ["unshare", "--cgroup"].map(String::from).into_iter().chain(inside);
+    Run::new(Backend::Cgroup).prefixed(words).fixture("daemon [ hang ] exit 0").finish().exited(193);
 }
 
 /// Container runtimes answer ENOSYS, older ones EPERM.

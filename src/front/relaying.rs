@@ -58,7 +58,9 @@ impl Front {
         setup: Setup,
         boundary: Box<dyn Boundary>,
     ) -> Front {
-        let Setup { ties: Ties { signals, .. }, plan, .. } = setup;
+        let Setup { ties: Ties { signals, front, .. }, plan, .. } = setup;
+        // Its own pidfd ends with it.
+        std::mem::forget(front);
         Front {
             child,
             is_deputy,

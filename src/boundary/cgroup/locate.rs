@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, open, statfs};
+use rustix::fs::{Mode, open, readlink, statfs};
 
 use super::directory::{READ, read_whole};
 use crate::voice::in_words;
@@ -36,8 +36,10 @@ pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
         .and_then(read_whole)
         .map_err(|error| format!("cannot read {file}: {}", in_words(&error)))?;
     let path = v2_path(&text).ok_or("this kernel has no cgroup v2")?;
-    let found = USUAL_MOUNTS
-        .into_iter()
+    // In another namespace the mount may be from outside of it, where the same path means somebody else's cgroup.
+    let usual = if sees_all_cgroups() { &USUAL_MOUNTS[..] } else { &[] };
+    let found = usual
+        .iter()
         .map(|mount| join(mount, path))
         .find(|directory| statfs(&**directory).is_ok_and(|status| u64::try_from(status.f_type) == Ok(CGROUP2_MAGIC)));
     if let Some(directory) = found {
@@ -46,6 +48,11 @@ pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
     let mounts = fs::read("/proc/self/mountinfo")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
     find_in(&mounts, path).ok_or_else(|| format!("no mounted cgroup v2 file system shows the cgroup {path}"))
+}
+
+/// Whether this process is in the first cgroup namespace, cgroup_namespaces(7), whose number is fixed, linux/nsfs.h.
+fn sees_all_cgroups() -> bool {
+    readlink("/proc/self/ns/cgroup", vec![]).is_ok_and(|link| link.as_bytes() == b"cgroup:[4026531835]")
 }
 
 /// The path in the v2 hierarchy, from the line `0::PATH`, cgroups(7). A name may end in a carriage return.
