@@ -54,6 +54,10 @@ pub const DIFFERENCES: &[Difference] = &[
         theirs: "before 9.10 passes on TERM, INT, HUP and QUIT, even those that the caller ignores",
         ours: "passes on every fatal and real-time signal, and none that the caller ignores, as 9.10 does",
     },
+    Difference {
+        theirs: "leads a process group of its own, but under `-f`",
+        ours: "stays in the caller's, so that `kill -- -PID` of it finds none",
+    },
     Difference { theirs: "loses a second signal", ours: "passes it on" },
     Difference { theirs: "dies of SIGKILL itself when it sent that", ours: "ends with 137" },
 ];
