@@ -56,6 +56,15 @@ pub struct Outcome {
     pub limit_hit: bool,
 }
 
+impl Outcome {
+    /// Whether the command died of a signal in place of which its caller may see a status, or one that a stop has sent: it
+    /// could not put the terminal back, and no shell need know of that.
+    pub fn cuts_off(&self) -> bool {
+        let is_dead_by_signal = matches!(self.end, Some(End::Signaled(_)));
+        is_dead_by_signal && (self.cause != Cause::Ended || self.limit_hit)
+    }
+}
+
 /// The options that bear on the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitPolicy {
@@ -210,6 +219,17 @@ mod tests {
         ] {
             assert_eq!(exit_for(&outcome, &POLICY), exit, "{outcome:?}");
         }
+    }
+
+    #[test]
+    fn a_command_that_a_stop_or_a_limit_has_ended_is_cut_off_unless_it_exits() {
+        let term = Some(End::Signaled(Sig::TERM));
+        for cause in [Cause::TimedOut, Cause::Idle, Cause::Signal(Sig::TERM), Cause::ParentDied] {
+            assert!(Outcome { cause, end: term, ..ENDED }.cuts_off());
+            assert!(!Outcome { cause, end: Some(End::Exited(143)), ..ENDED }.cuts_off());
+        }
+        assert!(Outcome { limit_hit: true, end: Some(End::Signaled(Sig::KILL)), ..ENDED }.cuts_off());
+        assert!(!Outcome { end: term, ..ENDED }.cuts_off(), "its caller learns of it");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use words::{Action, Event, Receivers};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The command lives and no stop has begun. While it is stopped by job control the clock stands still.
+    /// The command lives and no stop has begun. While Ctrl-Z stops it the clock stands still.
     Running { paused_at: Option<Duration> },
     /// The command ended by itself; something else of the tree may live until then.
     Lingering { until: Option<Duration> },
@@ -212,7 +212,7 @@ impl Supervisor {
                 vec![Action::Keep]
             }
             Event::CommandStopped(sig) if self.policy.is_in_terminal && sig.is_job_stop() => {
-                self.pause_clock(now, paused_at);
+                self.stop_by_terminal(now, sig, paused_at);
                 vec![Action::TellStopped(sig)]
             }
             // One that somebody else continued is no sign that the tree goes on, which is suspended.

@@ -55,8 +55,8 @@ pub enum ToFront {
     Outcome {
         /// How.
         exit: Exit,
-        /// SIGKILL was sent: what it hit could not tidy up behind itself.
-        killed: bool,
+        /// A signal that was our doing has ended what could have the terminal: it could not tidy up behind itself.
+        untidy: bool,
     },
 }
 
@@ -94,8 +94,8 @@ impl ToFront {
             ToFront::Stopped(sig) => frame(b's', sig_byte(sig)),
             ToFront::Started => frame(b'x', 0),
             ToFront::Refused([a, b, c]) => [b'n', a, b, c],
-            ToFront::Outcome { exit: Exit::Code(code), killed } => [b'c', code, killed.into(), 0],
-            ToFront::Outcome { exit: Exit::Raise(sig), killed } => [b'r', sig_byte(sig), killed.into(), 0],
+            ToFront::Outcome { exit: Exit::Code(code), untidy } => [b'c', code, untidy.into(), 0],
+            ToFront::Outcome { exit: Exit::Raise(sig), untidy } => [b'r', sig_byte(sig), untidy.into(), 0],
         }
     }
 
@@ -106,9 +106,9 @@ impl ToFront {
             [b's', sig, 0, 0] => Some(ToFront::Stopped(Sig::new(sig.into())?)),
             [b'x', 0, 0, 0] => Some(ToFront::Started),
             [b'n', a, b, c] => Some(ToFront::Refused([a, b, c])),
-            [b'c', code, killed @ 0..=1, 0] => Some(ToFront::Outcome { exit: Exit::Code(code), killed: killed == 1 }),
-            [b'r', sig, killed @ 0..=1, 0] => {
-                Some(ToFront::Outcome { exit: Exit::Raise(Sig::new(sig.into())?), killed: killed == 1 })
+            [b'c', code, untidy @ 0..=1, 0] => Some(ToFront::Outcome { exit: Exit::Code(code), untidy: untidy == 1 }),
+            [b'r', sig, untidy @ 0..=1, 0] => {
+                Some(ToFront::Outcome { exit: Exit::Raise(Sig::new(sig.into())?), untidy: untidy == 1 })
             }
             _ => None,
         }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn every_message_arrives_as_it_was_sent() {
         for sig in Sig::all() {
-            for message in [ToFront::Stopped(sig), ToFront::Outcome { exit: Exit::Raise(sig), killed: true }] {
+            for message in [ToFront::Stopped(sig), ToFront::Outcome { exit: Exit::Raise(sig), untidy: true }] {
                 assert_eq!(ToFront::decode(message.encode()), Some(message));
             }
             for source in [Source::Process, Source::Terminal] {
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(ToKeeper::decode(message.encode()), Some(message));
         }
         for code in 0..=255 {
-            let message = ToFront::Outcome { exit: Exit::Code(code), killed: false };
+            let message = ToFront::Outcome { exit: Exit::Code(code), untidy: false };
             assert_eq!(ToFront::decode(message.encode()), Some(message));
         }
     }
@@ -258,7 +258,7 @@ mod tests {
         let (front, keeper) = pair().expect("a socket pair");
         assert_eq!(front.receive(), None);
         assert_eq!(front.peek(), None);
-        let outcome = ToFront::Outcome { exit: Exit::Code(7), killed: false };
+        let outcome = ToFront::Outcome { exit: Exit::Code(7), untidy: false };
         keeper.send(outcome).expect("room for a frame");
         drop(keeper);
         assert_eq!(front.peek(), Some(outcome));

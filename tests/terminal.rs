@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "terminal/background.rs"]
+mod background;
 #[path = "terminal/giving_back.rs"]
 mod giving_back;
 #[path = "terminal/jobs.rs"]

@@ -90,6 +90,6 @@ pub(super) fn give_up(setup: &mut Setup, why: fmt::Arguments<'_>) -> u8 {
     setup.voice.error(why);
     setup.voice.finish();
     // The first frame of all fits.
-    let _ = setup.ties.socket.send(ToFront::Outcome { exit: Exit::Code(FAILED), killed: false });
+    let _ = setup.ties.socket.send(ToFront::Outcome { exit: Exit::Code(FAILED), untidy: false });
     keeper::TOLD
 }

@@ -31,8 +31,10 @@ pub(super) struct Front {
     drain_limit: Option<Duration>,
     voice: Voice,
     outcome: Option<Exit>,
-    /// SIGKILL was sent to the tree, by the keeper or by us.
-    killed: bool,
+    /// What could have the terminal was ended before it could tidy up.
+    untidy: bool,
+    /// The command has the caller's terminal.
+    is_in_terminal: bool,
     /// How the child ended.
     end: Option<End>,
     /// The keeper may have more to tell than the outcome. That needs no listening: the keeper's end follows at once.
@@ -71,7 +73,8 @@ impl Front {
             drain_limit: plan.drain_limit,
             voice: Voice::new(plan.verbosity),
             outcome: None,
-            killed: false,
+            untidy: false,
+            is_in_terminal: plan.policy.is_in_terminal,
             end: None,
             listens: is_deputy || plan.policy.is_in_terminal,
             is_hung_up: false,
@@ -87,10 +90,10 @@ impl Front {
         self.boundary.remove_ownerless()
     }
 
-    /// Blocks until the run is over, and gives the terminal back if what was killed could not; gives how to end.
+    /// Blocks until the run is over, and gives the terminal back if what was ended could not; gives how to end.
     pub(super) fn relay_until_the_end(&mut self) -> Exit {
         let exit = self.wait_for_exit();
-        if let (true, Some(terminal)) = (self.killed, &self.terminal) {
+        if let (true, Some(terminal)) = (self.untidy && self.is_in_terminal, &self.terminal) {
             terminal.give_back();
         }
         exit
@@ -261,9 +264,9 @@ impl Front {
                     self.outcome = Some(Exit::Code(UNAVAILABLE));
                     None
                 }
-                ToFront::Outcome { exit, killed } => {
+                ToFront::Outcome { exit, untidy } => {
                     self.outcome = Some(exit);
-                    self.killed = killed;
+                    self.untidy = untidy;
                     None
                 }
             };
@@ -279,7 +282,7 @@ impl Front {
 
     /// The keeper was killed: the tree is ours to end.
     fn end_without_outcome(&mut self, end: End) -> Exit {
-        self.killed = true;
+        self.untidy = true;
         let drained = match (self.is_deputy, end) {
             (false, _) => Tree::new(&*self.boundary).drain(self.drain_limit, &mut |_| {}),
             (true, End::Exited(deputy::EMPTIED)) => Drained::Empty,

@@ -1,12 +1,16 @@
-//! The caller's terminal. A full-screen program that was killed leaves it in its own modes, and a job of its own in the
-//! foreground: then, and only then, the front gives both back as they were.
+//! The caller's terminal. A full-screen program that was ended by a signal leaves it in its own modes, and a job of its own
+//! in the foreground: if that was our doing, and only then, the front gives both back as they were.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+use crate::sys;
+use crate::tree::procfs::{self, Stat};
 
 /// A controlling terminal, and how it was at the start if we were in its foreground.
 pub(super) struct Terminal {
@@ -28,10 +32,15 @@ impl Terminal {
         tcgetpgrp(&self.tty).is_err()
     }
 
-    /// Gives foreground and modes back after SIGKILL. Not if another living group has the terminal: the shell has made
-    /// something else its foreground job. SIGTTOU must be blocked.
+    /// Gives foreground and modes back. Not if another living group has the terminal: the shell has made something else its
+    /// foreground job. Nor if a neighbour in our job may read it, whose modes they may be: the pager at the end of a
+    /// pipeline. SIGTTOU must be blocked.
     pub(super) fn give_back(&self) {
         let Some((group, modes)) = &self.before else { return };
+        // It takes a while: before the looks that are to be young when something is done.
+        if self.has_foreground(*group) && has_reading_neighbour(*group) {
+            return;
+        }
         let is_ours_or_nobodys = match tcgetpgrp(&self.tty) {
             Ok(foreground) => foreground == *group || test_kill_process_group(foreground) == Err(Errno::SRCH),
             Err(_) => false,
@@ -42,4 +51,34 @@ impl Terminal {
             let _ = tcsetattr(&self.tty, OptionalActions::Now, modes);
         }
     }
+
+    fn has_foreground(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
+    }
+}
+
+/// Whether somebody else of this group may read its terminal, who neither called us nor was started by us: those wait for
+/// us, or have had their end.
+fn has_reading_neighbour(group: Pid) -> bool {
+    let mut processes = HashMap::new();
+    let note = &mut |pid, stat: Stat| {
+        if !stat.is_dead() {
+            processes.insert(pid, stat);
+        }
+    };
+    // Where /proc shows others than ours, or none, nobody is known.
+    if procfs::check_namespace().is_err() || procfs::for_each_process(note).is_err() {
+        return false;
+    }
+    let own = sys::own_pid();
+    let is_neighbour = |pid: Pid| !is_above(&processes, pid, own) && !is_above(&processes, own, pid);
+    let mut members = processes.iter().filter(|(_, stat)| stat.group == group.as_raw_pid()).map(|(pid, _)| *pid);
+    members.any(|pid| is_neighbour(pid) && procfs::may_read_terminal(pid))
+}
+
+/// Whether the second is the first or descends from it.
+fn is_above(processes: &HashMap<Pid, Stat>, upper: Pid, lower: Pid) -> bool {
+    let parent = |pid: &Pid| processes.get(pid).and_then(|stat| stat.parent);
+    // A number that was given on while they were read may close a circle.
+    std::iter::successors(Some(lower), parent).take(processes.len()).any(|pid| pid == upper)
 }

@@ -30,7 +30,7 @@ impl Keeper<'_> {
         }
         let last = match self.refused {
             Some(refused) => ToFront::Refused(refused.to_bytes()),
-            None => ToFront::Outcome { exit: self.conclude(), killed: self.has_killed },
+            None => self.conclude(),
         };
         self.voice.finish();
         // It continues a front that is stopped, too. One that somebody else stopped may have left no room for it.
@@ -46,7 +46,7 @@ impl Keeper<'_> {
         TOLD
     }
 
-    fn conclude(&mut self) -> Exit {
+    fn conclude(&mut self) -> ToFront {
         let hits = self.boundary.hits();
         let outcome = Outcome { limit_hit: hits.memory > 0 || hits.pids > 0, ..*self.supervisor.outcome() };
         let mut exit = exit_for(&outcome, &self.plan.policy.exit);
@@ -66,6 +66,6 @@ impl Keeper<'_> {
                 }
             }
         }
-        exit
+        ToFront::Outcome { exit, untidy: self.has_killed || outcome.cuts_off() }
     }
 }

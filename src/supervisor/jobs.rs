@@ -32,7 +32,9 @@ impl Supervisor {
             }
             // In a session of its own nobody else stops the tree at Ctrl-Z, and by default it would ignore the signal.
             (sig, Source::Terminal) if sig.is_job_stop() && !self.policy.is_in_terminal => {
-                self.pause_clock(now, paused_at);
+                if sig == Sig::TSTP {
+                    self.pause_clock(now, paused_at);
+                }
                 self.is_suspended = true;
                 vec![Action::Suspend, Action::TellStopped(sig)]
             }
@@ -63,7 +65,17 @@ impl Supervisor {
         Event::Signal(sig, source)
     }
 
-    /// While job control stops the tree the clock stands still; not under GNU's rules.
+    /// Ctrl-Z shows that somebody is there who can continue the job. A stop for reading or setting the terminal from the
+    /// background shows nothing: a test runner gives its children groups of their own and waits for their ends alone. So
+    /// the clock runs then, and so it does if such a stop follows one by Ctrl-Z, whose end may not have been told apart.
+    pub(super) fn stop_by_terminal(&mut self, now: Duration, sig: Sig, paused_at: Option<Duration>) {
+        match sig {
+            Sig::TSTP => self.pause_clock(now, paused_at),
+            _ => self.resume_clock(now, paused_at),
+        }
+    }
+
+    /// While Ctrl-Z stops the tree the clock stands still; not under GNU's rules.
     pub(super) fn pause_clock(&mut self, now: Duration, paused_at: Option<Duration>) {
         if self.policy.personality == Personality::Own {
             self.state = State::Running { paused_at: paused_at.or(Some(now)) };
@@ -84,7 +96,7 @@ impl Supervisor {
         vec![Action::Resume]
     }
 
-    /// What job control took is given back to the clock, and a tree that stood still was not idle.
+    /// What Ctrl-Z took is given back to the clock, and a tree that stood still was not idle.
     pub(super) fn give_time_back(&mut self, now: Duration, paused_at: Option<Duration>) {
         let Some(since) = paused_at else { return };
         self.deadline = self.deadline.and_then(|deadline| after(deadline, Some(now.saturating_sub(since))));

@@ -224,7 +224,7 @@ fn what_the_terminal_sent_is_not_sent_again() {
 }
 
 #[test]
-fn the_clock_stands_still_while_job_control_stops_the_command() {
+fn the_clock_stands_still_while_ctrl_z_stops_the_command() {
     let mut run = Run::new(policy());
     assert_eq!(run.at(4_000, Event::CommandStopped(Sig::TSTP)), [Action::TellStopped(Sig::TSTP)]);
     assert_eq!(run.deadline(), None);
@@ -232,6 +232,30 @@ fn the_clock_stands_still_while_job_control_stops_the_command() {
     assert_eq!(run.at(60_000, Event::CommandContinued), []);
     assert_eq!(run.deadline(), Some(66_000));
     assert_eq!(run.at(66_000, Event::Tick), STOP);
+}
+
+#[test]
+fn the_clock_runs_while_the_command_waits_for_the_terminal() {
+    for sig in [Sig::TTIN, Sig::TTOU] {
+        let mut run = Run::new(policy());
+        assert_eq!(run.at(4_000, Event::CommandStopped(sig)), [Action::TellStopped(sig)]);
+        assert_eq!(run.deadline(), Some(10_000));
+        assert_eq!(run.at(5_000, Event::CommandContinued), []);
+        assert_eq!(run.at(10_000, Event::Tick), STOP);
+
+        let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
+        assert_eq!(run.at(4_000, from_terminal(sig)), [Action::Suspend, Action::TellStopped(sig)]);
+        assert_eq!(run.at(10_000, Event::Tick), STOP);
+        assert_eq!(run.at(10_001, from_process(Sig::CONT)), [Action::Resume]);
+    }
+}
+
+#[test]
+fn a_command_that_ctrl_z_stopped_and_that_waits_for_the_terminal_now_has_gone_on() {
+    let mut run = Run::new(policy());
+    let _ = run.at(4_000, Event::CommandStopped(Sig::TSTP));
+    assert_eq!(run.at(7_000, Event::CommandStopped(Sig::TTIN)), [Action::TellStopped(Sig::TTIN)]);
+    assert_eq!(run.deadline(), Some(13_000));
 }
 
 #[test]

@@ -295,7 +295,7 @@ impl Folder {
             if let Some(inode) = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) {
                 sockets.extend(inode.parse::<u64>());
             }
-            if entry.file_name() == c"0" && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty")) {
+            if entry.file_name() == c"0" && procfs::is_terminal(&target) {
                 seen.terminal = Some(target);
             }
         }

@@ -212,14 +212,42 @@ pub fn for_each_child(pid: Pid, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
 
 /// The same by a walk over all processes.
 fn for_each_child_by_walk(parent: Pid, visit: &mut dyn FnMut(Pid)) -> io::Result<()> {
+    for_each_process(&mut |pid, stat| {
+        if stat.parent == Some(parent) {
+            visit(pid);
+        }
+    })
+}
+
+/// Calls `visit` with each process that can be seen.
+///
+/// # Errors
+/// Those of reading /proc.
+pub fn for_each_process(visit: &mut dyn FnMut(Pid, Stat)) -> io::Result<()> {
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let pid = name.to_str().and_then(|name| name.parse::<i32>().ok()).and_then(pid_of);
-        if let Some(pid) = pid.filter(|pid| stat(*pid).is_some_and(|stat| stat.parent == Some(parent))) {
-            visit(pid);
+        if let Some((pid, stat)) = pid.and_then(|pid| Some((pid, stat(pid)?))) {
+            visit(pid, stat);
         }
     }
     Ok(())
+}
+
+/// Whether a process can read its terminal: it is its stdin, or it has opened it by its name for everybody, tty(4). One
+/// whose descriptors may not be seen can.
+pub fn may_read_terminal(pid: Pid) -> bool {
+    let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid())) else { return true };
+    entries.flatten().any(|entry| {
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        let target = target.to_string_lossy();
+        target == "/dev/tty" || (entry.file_name() == "0" && is_terminal(&target))
+    })
+}
+
+/// Whether a descriptor that shows as this is a terminal.
+pub(super) fn is_terminal(target: &str) -> bool {
+    target.starts_with("/dev/pts/") || target.starts_with("/dev/tty")
 }
 
 /// Visits the blank-separated pids of a file piece by piece.

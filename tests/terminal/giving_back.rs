@@ -1,4 +1,4 @@
-//! Modes and foreground group of the terminal: given back after SIGKILL, and touched at no other time.
+//! Modes and foreground group of the terminal: given back if the command died of a stop, and touched at no other time.
 //!
 //! The caller is a program that does nothing about the terminal itself, where bash would.
 
@@ -10,9 +10,11 @@ use crate::pty::{CTRL_Z, Shell};
 
 all_backends! {
     the_modes_are_given_back_when_the_command_was_killed
+    the_modes_are_given_back_when_the_command_died_of_the_first_signal
     the_modes_are_given_back_when_the_keeper_was_killed
     the_modes_stay_when_the_command_ended_by_itself
-    the_modes_stay_when_the_command_obeyed
+    the_modes_stay_when_the_command_ended_itself_in_a_stop
+    the_modes_stay_while_a_pager_reads_behind_the_command
     the_modes_stay_when_somebody_else_killed_the_command
     nothing_is_touched_when_another_job_has_the_terminal
     nothing_is_touched_by_a_job_that_began_in_the_background
@@ -21,6 +23,9 @@ all_backends! {
 // In a PID namespace the caller's group has the number 0, which a bash with -m takes for a reason to stop.
 both_backends! {
     the_foreground_is_given_back_when_the_command_was_killed
+    the_foreground_is_given_back_when_the_command_died_of_the_first_signal
+    the_modes_stay_in_a_new_session
+    the_modes_are_given_back_when_a_signal_to_us_ended_the_command
 }
 
 /// A full-screen program in its own modes.
@@ -39,6 +44,35 @@ fn the_modes_are_given_back_when_the_command_was_killed(backend: Backend) {
         shell.ends_with(0);
         shell.leave();
     }
+}
+
+/// A prompt for a password, say. The caller sees a status, and a shell that sees no death puts nothing back either.
+fn the_modes_are_given_back_when_the_command_died_of_the_first_signal(backend: Backend) {
+    for (program, returned) in [
+        ("$TK -t 500ms -k 60", "124"),
+        ("$TK -t 500ms -k 60 -p", "143"),
+        ("$TK --stages INT:60s,KILL -t 500ms", "124"),
+        ("$TK --idle-timeout 400ms -k 60", "197"),
+        ("$TG -k 60 .5", "124"),
+    ] {
+        ended_by_a_stop(&mut Shell::new(backend), &format!("{program} bash -c 'stty -echo; read answer'"), returned);
+    }
+}
+
+/// By the same death that the command died; what calls us may be no shell.
+fn the_modes_are_given_back_when_a_signal_to_us_ended_the_command(backend: Backend) {
+    let signalled = "bash -c 'stty -echo; exec $FX kill parent TERM hang'";
+    ended_by_a_stop(&mut Shell::new(backend), &format!("$TK -k 60 {signalled}"), "143");
+}
+
+fn ended_by_a_stop(shell: &mut Shell, command: &str, returned: &str) {
+    shell.command(&format!("$FX call [ {command} ] say caller read exit 0"));
+    assert_eq!(shell.expect("returned"), returned, "{command}");
+    assert!(shell.echoes(), "the modes are those of: {command}");
+    shell.expect("caller");
+    shell.command("");
+    shell.ends_with(0);
+    shell.leave();
 }
 
 fn the_modes_are_given_back_when_the_keeper_was_killed(backend: Backend) {
@@ -72,6 +106,50 @@ fn the_foreground_is_given_back_when_the_command_was_killed(backend: Backend) {
     shell.leave();
 }
 
+fn the_foreground_is_given_back_when_the_command_died_of_the_first_signal(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    // It does not wait for its own job, which has the terminal.
+    let inner = "bash -mc '$FX say in-front hang; :'";
+    shell.command(&format!("$FX call [ $TK -t 500ms -k 60 {inner} ] say caller read exit 0"));
+    shell.expect("in-front");
+    assert_eq!(shell.expect("returned"), "124");
+    let caller = shell.expect("caller");
+    assert_eq!(shell.foreground().as_raw_pid().to_string(), caller, "the caller leads its job");
+    shell.command("");
+    shell.ends_with(0);
+    shell.leave();
+}
+
+/// The modes may be the pager's.
+fn the_modes_stay_while_a_pager_reads_behind_the_command(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    let pager = "bash -c 'read -r line; stty -echo <&3; exec $FX say pager read exit 0 <&3' 3</dev/tty";
+    shell.command(&format!("$FX call [ $TK -t 1 -k 60 $FX print $'go\\n' hang ] | {pager}"));
+    shell.expect("pager");
+    assert_eq!(shell.expect("returned"), "124");
+    assert!(!shell.echoes(), "the pager's modes were changed");
+    shell.command("");
+    shell.ends_with(0);
+    shell.leave();
+}
+
+/// What can't reach the terminal can't have changed it.
+fn the_modes_stay_in_a_new_session(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    let neighbour = "fork [ on USR1 [ exec stty -echo ] say neighbour hang ]";
+    let wrapper = "$TK -t 1 --new-session $FX say ready hang";
+    shell.command(&format!("$FX {neighbour} call [ {wrapper} ] say caller read exit 0"));
+    let neighbour = shell.expect_process("neighbour");
+    shell.expect("ready");
+    pidfd_send_signal(neighbour, Signal::USR1).expect("it is there");
+    assert_eq!(shell.expect("returned"), "124");
+    shell.expect("caller");
+    assert!(!shell.echoes());
+    shell.command("");
+    shell.ends_with(0);
+    shell.leave();
+}
+
 fn modes_stay(backend: Backend, program: &str, command: &str, returned: &str) {
     let mut shell = Shell::new(backend);
     shell.command(&format!("$FX call [ {program} bash -c '{command}' ] say caller read exit 0"));
@@ -92,9 +170,13 @@ fn the_modes_stay_when_the_command_ended_by_itself(backend: Backend) {
     modes_stay(backend, "$TK -k 60", "stty -echo; $FX fork [ setsid hang ] exit 0", "193");
 }
 
-fn the_modes_stay_when_the_command_obeyed(backend: Backend) {
-    modes_stay(backend, "$TK -t 500ms -k 60", "stty -echo; exec $FX hang", "124");
-    modes_stay(backend, "$TG -k 60 .5", "stty -echo; exec $FX hang", "124");
+/// It has had the time to put the terminal back, and has left it as it wants it.
+fn the_modes_stay_when_the_command_ended_itself_in_a_stop(backend: Backend) {
+    for (program, status) in
+        [("$TK -t 500ms -k 60", "124"), ("$TG -k 60 .5", "124"), ("$TK --idle-timeout 400ms", "197")]
+    {
+        modes_stay(backend, program, "stty -echo; exec $FX on TERM [ exit 1 ] hang", status);
+    }
 }
 
 fn the_modes_stay_when_somebody_else_killed_the_command(backend: Backend) {

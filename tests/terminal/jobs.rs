@@ -1,10 +1,10 @@
-//! Job control: Ctrl-Z, fg and bg, the clock of a stopped job, background jobs, and who reads the terminal from there.
+//! Job control: Ctrl-Z, fg and bg, and the clock of a stopped job.
 
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::common::running::{is_dead, open_process, state_of};
+use crate::common::running::{is_dead, state_of};
 use crate::common::{BOUND, Backend, all_backends, both_backends, needs};
 use crate::pty::{CTRL_C, CTRL_Z, Shell};
 
@@ -17,7 +17,6 @@ all_backends! {
     ctrl_z_and_bg_go_on_in_the_background
     ctrl_z_stops_a_pipeline
     a_stopped_job_whose_wrapper_is_killed_leaves_nothing
-    a_background_command_that_reads_the_terminal_stops_its_job
 }
 
 both_backends! {
@@ -30,14 +29,6 @@ both_backends! {
     a_command_stopped_by_sigstop_does_not_stop_the_clock
     a_command_that_is_continued_alone_takes_its_job_along
     a_stopped_job_can_be_ended
-    a_background_job_runs_and_is_waited_for
-    a_background_job_writes_to_the_terminal
-    ctrl_c_at_the_prompt_does_not_touch_a_background_job
-    a_background_job_ends_at_its_limit_and_leaves_the_terminal_alone
-    a_background_command_that_sets_the_terminal_stops_its_job
-    a_storm_of_stops_ends_with_the_job
-    a_background_command_that_ignores_the_stop_goes_on
-    under_gnu_a_job_that_reads_from_the_background_ends_at_its_limit
     two_jobs_take_turns
 }
 
@@ -273,110 +264,6 @@ fn a_stopped_job_whose_wrapper_is_killed_leaves_nothing(backend: Backend) {
     pidfd_send_signal(wrapper, Signal::KILL).expect("it is stopped");
     assert!(is_dead(member, BOUND) && is_dead(command, BOUND), "the tree lives on");
     shell.notices("", "Killed");
-    shell.leave();
-}
-
-fn a_background_job_runs_and_is_waited_for(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.does("$TK -t 60 $FX on USR1 [ exit 42 ] say ready hang &", 0);
-    shell.expect("ready");
-    assert!(shell.has_terminal());
-    shell.command("jobs");
-    shell.sees("Running");
-    shell.ends_with(0);
-    shell.does("kill -USR1 %1; wait %1", 42);
-    shell.does("$TK $FX exit 9 & wait $!", 9);
-    shell.leave();
-}
-
-fn a_background_job_writes_to_the_terminal(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.command("$TK bash -c 'echo some$((40 + 2))words' & wait $!");
-    shell.sees("some42words");
-    shell.ends_with(0);
-    // Where writing stops a job, it is stopped as it would be without us.
-    shell.does("stty tostop", 0);
-    shell.notices("$TK bash -c 'echo other$((40 + 2))words' &", "Stopped");
-    shell.command("fg");
-    shell.sees("other42words");
-    shell.ends_with(0);
-    shell.leave();
-}
-
-fn ctrl_c_at_the_prompt_does_not_touch_a_background_job(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.does("$TK $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang &", 0);
-    shell.expect("ready");
-    shell.key(CTRL_C);
-    shell.ends_with(130);
-    shell.does("kill -USR1 %1; wait %1", 42);
-    shell.leave().said("int", 0);
-}
-
-fn a_background_job_ends_at_its_limit_and_leaves_the_terminal_alone(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.does("$TK -t 300ms -k 200ms $FX ignore TERM say ready hang & echo wrapper $! >&9", 0);
-    let job = shell.expect("wrapper").parse().ok().and_then(open_process);
-    shell.command("bash -c 'stty -echo; $FX say other read; stty echo'");
-    shell.expect("other");
-    let other = shell.foreground();
-    assert!(job.is_none_or(|job| is_dead(job, BOUND)));
-    assert_eq!(shell.foreground(), other, "the terminal was stolen");
-    assert!(!shell.echoes(), "the modes of another job were changed");
-    shell.notices("", "Exit 137");
-    shell.leave();
-}
-
-/// The stop is the command's; the job has to look stopped to the shell, too, and its clock stands still.
-fn a_background_command_that_reads_the_terminal_stops_its_job(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.notices("$TK -t 2 $FX on TERM [ say term ] say ready read exit 5 &", "Stopped");
-    assert!(shell.has_terminal());
-    shell.does("$TK -t 2500ms $FX hang", 124);
-    shell.resumes("fg", "exit 5");
-    shell.command("a line");
-    shell.ends_with(5);
-    shell.leave().said("term", 0);
-}
-
-fn a_background_command_that_sets_the_terminal_stops_its_job(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.notices("$TK stty erase @ &", "Stopped");
-    assert!(shell.has_terminal());
-    shell.does("fg", 0);
-    shell.leave();
-}
-
-/// Whenever it is continued in the background it reads again and is stopped again.
-fn a_storm_of_stops_ends_with_the_job(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.notices("$TK -t 60 -k 60 $FX fork [ read ] fork [ read ] read exit 5 & echo wrapper $! >&9", "Stopped");
-    let wrapper = shell.expect_process("wrapper");
-    for _ in 0..10 {
-        shell.notices("kill -CONT %1", "Stopped");
-        assert!(shell.has_terminal());
-    }
-    shell.notices("for i in {1..300}; do kill -CONT %1; done", "Stopped");
-    assert!(shell.has_terminal());
-    shell.does("kill %1; disown -a", 0);
-    assert!(is_dead(wrapper, BOUND), "the job stays stopped");
-    shell.leave();
-}
-
-/// It gets an error instead, read(2): as without us.
-fn a_background_command_that_ignores_the_stop_goes_on(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.does("$TK -t 60 $FX ignore TTIN read say gone-on exit 6 & wait $!", 6);
-    shell.leave().said("gone-on", 1);
-}
-
-/// Nothing stops the clock there; who is stopped for ever is ended all the same.
-fn under_gnu_a_job_that_reads_from_the_background_ends_at_its_limit(backend: Backend) {
-    let mut shell = Shell::new(backend);
-    shell.does("$TG -k .3 1 $FX ignore TERM say ready read exit 5 & echo wrapper $! >&9", 0);
-    let job = shell.expect("wrapper").parse().ok().and_then(open_process);
-    assert!(job.is_none_or(|job| is_dead(job, BOUND)));
-    shell.notices("", "Exit 137");
     shell.leave();
 }
 

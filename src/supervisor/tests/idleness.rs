@@ -23,7 +23,7 @@ fn a_tree_that_is_idle_for_too_long_is_stopped() {
 }
 
 #[test]
-fn while_job_control_stops_the_command_it_is_not_idle() {
+fn while_ctrl_z_stops_the_command_it_is_not_idle() {
     let mut run = Run::new(idle_policy());
     assert_eq!(run.at(500, Event::CommandStopped(Sig::TSTP)), [Action::TellStopped(Sig::TSTP)]);
     assert_eq!(run.deadline(), None);
@@ -31,6 +31,16 @@ fn while_job_control_stops_the_command_it_is_not_idle() {
     assert_eq!(run.deadline(), Some(61_000));
     assert_eq!(run.at(61_000, Event::Tick), [Action::Look]);
     assert_eq!(run.at(61_000, Event::Idle), []);
+}
+
+#[test]
+fn a_command_that_waits_for_the_terminal_is_idle() {
+    let mut run = Run::new(idle_policy());
+    assert_eq!(run.at(500, Event::CommandStopped(Sig::TTIN)), [Action::TellStopped(Sig::TTIN)]);
+    assert_eq!(run.deadline(), Some(1_000));
+    assert_eq!(run.at(1_000, Event::Tick), [Action::Look]);
+    assert_eq!(run.at(4_000, Event::Idle), STOP);
+    assert_eq!(run.0.outcome().cause, Cause::Idle);
 }
 
 #[test]

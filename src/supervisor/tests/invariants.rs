@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A state of the diagram; one in which job control holds the clock is a state of its own here.
+/// A state of the diagram; one in which Ctrl-Z holds the clock is a state of its own here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Running,
@@ -43,7 +43,7 @@ pub(super) struct Past {
     is_suspended: bool,
     /// For how long the clock of `--timeout` has run.
     clock: Duration,
-    /// When the tree was last known to do something, or to be held by job control.
+    /// When the tree was last known to do something, or to be held by Ctrl-Z.
     alive_at: Duration,
     stopping_since: Duration,
     first_request: Option<Duration>,
@@ -221,6 +221,19 @@ pub(super) const INVARIANTS: &[(&str, Predicate)] = &[
     ("needing SIGKILL means that the command lived when it was sent, and died of it", |step| {
         let is_new = step.after.outcome.needed_kill && !step.before.outcome.needed_kill;
         !is_new || (step.event == KILLED && step.before.phase == Phase::Killing && step.before.outcome.end.is_none())
+    }),
+    ("only Ctrl-Z stops the clock, and a later stop by the terminal lets it run", |step| {
+        let is_by = |wanted: fn(Sig) -> bool| match step.event {
+            Event::CommandStopped(sig) => step.policy.is_in_terminal && wanted(sig),
+            Event::Signal(sig, source) => {
+                !step.policy.is_in_terminal && source != Source::Process && wanted(sig) && !step.is_gnu()
+            }
+            _ => false,
+        };
+        let runs_again =
+            matches!(step.event, Event::CommandStopped(Sig::TTIN | Sig::TTOU)) && step.policy.is_in_terminal;
+        (!step.enters(Phase::Paused) || is_by(|sig| sig == Sig::TSTP))
+            && !(runs_again && step.after.phase == Phase::Paused)
     }),
     ("a paused clock wants no tick", |step| step.after.phase != Phase::Paused || step.after.deadline.is_none()),
     ("a tick leaves no deadline behind that has passed", |step| {

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use super::invariants::Phase;
 use super::*;
 
-/// A paused run is one whose clock job control holds. Where SIGKILL is the first stage, each stop is a kill.
+/// A paused run is one whose clock Ctrl-Z holds. Where SIGKILL is the first stage, each stop is a kill.
 const TRANSITIONS: &str = "
     Running   --> Paused:    CommandStopped Signal
     Running   --> Lingering: CommandEnded
     Running   --> Stopping:  Tick Idle Signal ParentDied
     Running   --> Killing:   Tick Idle Signal ParentDied FrontDied Broken
     Running   --> Over:      FrontDied
-    Paused    --> Running:   CommandContinued Signal
+    Paused    --> Running:   CommandContinued CommandStopped Signal
     Paused    --> Lingering: CommandEnded
     Paused    --> Stopping:  Signal ParentDied
     Paused    --> Killing:   ParentDied FrontDied Broken

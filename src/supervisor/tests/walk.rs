@@ -12,7 +12,7 @@ use super::*;
 
 /// What can happen, the usual more often than what ends a run at once.
 fn any_event() -> impl Strategy<Value = Event> {
-    let sigs = [Sig::TERM, Sig::INT, Sig::HUP, Sig::QUIT, Sig::TSTP, Sig::CONT, Sig::ALRM, Sig::WINCH];
+    let sigs = [Sig::TERM, Sig::INT, Sig::HUP, Sig::QUIT, Sig::TSTP, Sig::TTIN, Sig::CONT, Sig::ALRM, Sig::WINCH];
     let ends = [End::Exited(0), End::Exited(3), End::Signaled(Sig::KILL), End::Signaled(Sig::TERM)];
     let mut events = vec![Event::FrontDied, Event::Broken, Event::NotStarted(Failure::Exec(2))];
     events.extend([Event::ParentDied; 4].into_iter().chain([Event::Kept; 2]).chain([Event::Active; 2]));
