@@ -26,8 +26,8 @@ pub use process::{
     signal_child, since_boot,
 };
 pub use signal::{
-    Disposition, Incoming, block_all_signals, continue_on_news, die_of, read_signals, set_disposition, set_mask,
-    signal_descriptor, stop_by, wait_for_child_signal,
+    Disposition, Incoming, block_all_signals, continue_on_news, die_of, pending, read_signals, set_disposition,
+    set_mask, signal_descriptor, stop_by, wait_for_child_signal,
 };
 
 use std::io;

@@ -13,7 +13,7 @@ use super::terminal::Terminal;
 use crate::boundary::{Boundary, Ownerless, Refused};
 use crate::keeper::{self, Setup, Ties};
 use crate::outcome::{End, Exit, FAILED, SURVIVORS, UNAVAILABLE};
-use crate::signals::Sig;
+use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Reaped};
 use crate::tree::{Drained, Tree};
 use crate::voice::{Voice, cause};
@@ -48,6 +48,8 @@ pub(super) struct Front {
     stops: u8,
     /// The keeper may have started something.
     has_begun: bool,
+    /// What had come when the child was forked: neither it nor the command has got that from the terminal.
+    missed: SigSet,
 }
 
 impl Front {
@@ -59,6 +61,7 @@ impl Front {
         terminal: Option<Terminal>,
         setup: Setup,
         boundary: Box<dyn Boundary>,
+        missed: SigSet,
     ) -> Front {
         let Setup { ties: Ties { signals, front, .. }, plan, .. } = setup;
         // Its own pidfd ends with it.
@@ -82,6 +85,7 @@ impl Front {
             taken_back: None,
             stops: 0,
             has_begun: false,
+            missed,
         }
     }
 
@@ -124,7 +128,7 @@ impl Front {
         if let Err(errno) = polled {
             self.give_up("cannot wait for the keeper", errno);
         }
-        if is_signalled && self.take_signals(Source::Terminal) {
+        if is_signalled && self.take_signals() {
             self.look_after_child();
         }
         self.follow_again();
@@ -150,9 +154,9 @@ impl Front {
         }
     }
 
-    /// Takes what has come before the keeper was there, which has that from the terminal otherwise.
+    /// Takes what has come before the keeper was there.
     pub(super) fn take_early_signals(&mut self) {
-        if self.take_signals(Source::EarlyTerminal) {
+        if self.take_signals() {
             self.look_after_child();
         }
         if self.end.is_some() {
@@ -160,9 +164,10 @@ impl Front {
         }
     }
 
-    /// Takes what has come, what the terminal sent as from this source; whether the child may have news.
-    fn take_signals(&mut self, terminals: Source) -> bool {
+    /// Takes what has come; whether the child may have news.
+    fn take_signals(&mut self) -> bool {
         let mut has_child_news = false;
+        let missed = std::mem::take(&mut self.missed);
         let followed = self.followed.take();
         let taken = sys::read_signals(self.signals.as_fd()).unwrap_or_else(|errno| {
             self.give_up("cannot read signals", errno);
@@ -184,7 +189,11 @@ impl Front {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
                     let is_for_leader = sig == Sig::HUP && leads_session();
                     let is_terminals = incoming.is_from_kernel && sig.is_from_terminals() && !is_for_leader;
-                    let source = if is_terminals { terminals } else { Source::Process };
+                    let source = match is_terminals {
+                        true if missed.contains(sig) => Source::EarlyTerminal,
+                        true => Source::Terminal,
+                        false => Source::Process,
+                    };
                     self.tell(ToKeeper::Signal(sig, source));
                 }
             }

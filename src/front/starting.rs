@@ -53,11 +53,13 @@ pub(super) fn start(
                 return Err(anyhow!(error).context("cannot fork").into());
             }
         };
+        // Before anything that takes a while: what the terminal sends from now on the child has as well.
+        let missed = if setup.plan.policy.is_in_terminal { sys::pending() } else { SigSet::default() };
         let ours = if needs_deputy { 2 } else { 1 };
         has_listened |= matches!(net, Net::Promised(_));
         let why = match settle(net, child, ours, &setup, &socket) {
             Ok(boundary) => {
-                let mut front = Front::new(child, needs_deputy, socket, terminal, setup, boundary);
+                let mut front = Front::new(child, needs_deputy, socket, terminal, setup, boundary, missed);
                 if has_listened {
                     // The signal that told of a child may have been taken while a keeper was listened to.
                     front.look_after_child();

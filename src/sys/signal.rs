@@ -50,6 +50,14 @@ pub(super) fn mask() -> SigSet {
     change_mask(None)
 }
 
+/// The signals that are blocked and wait, sigpending(2).
+pub fn pending() -> SigSet {
+    let mut set = 0_u64;
+    // SAFETY: the pointer is to a u64 that lives across the call.
+    unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut set, MASK_SIZE) };
+    SigSet(set)
+}
+
 /// Blocks exactly these signals. May run between birth and exec.
 pub fn set_mask(set: SigSet) {
     change_mask(Some(set));

@@ -95,6 +95,22 @@ fn ctrl_c_reaches_the_command_exactly_once(backend: Backend) {
     assert!(ended.count("childs-int") <= 1, "{ended}");
 }
 
+/// A front that hears late that the command runs in its namespace: what it reads then has reached the command all the same.
+#[test]
+fn ctrl_c_reaches_the_command_once_when_the_front_is_late() {
+    needs::require!("pidns", "strace");
+    let mut shell = Shell::new(Backend::Pidns);
+    // It looks at the frame that says so before it takes it.
+    let late = "strace -DDD -f -qq -o /dev/null -e inject=recvfrom:delay_enter=700000";
+    shell.command(&format!("{late} $TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang"));
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.expect("int");
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    shell.leave().said("int", 1);
+}
+
 /// The command decides what Ctrl-C means: no grace runs against it.
 fn ctrl_c_is_no_stop_when_the_command_goes_on(backend: Backend) {
     let mut shell = Shell::new(backend);
