@@ -136,7 +136,7 @@ fn a_signal_after_the_commands_end_ends_the_leftovers_at_once() {
     for leftovers in [Leftovers::Kill, Leftovers::Wait, Leftovers::Leave] {
         let mut run = Run::new(Policy { leftovers, ..policy() });
         let _ = run.at(5, EXITED);
-        let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::Tree)];
+        let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::Tree), Action::AskDeaf(Sig::INT)];
         assert_eq!(run.at(6, from_process(Sig::INT)), stop);
         assert_eq!(run.0.outcome().cause, Cause::Ended, "the command's own status stays");
     }
@@ -146,7 +146,8 @@ fn a_signal_after_the_commands_end_ends_the_leftovers_at_once() {
 fn ctrl_c_ends_leftovers_that_are_waited_for() {
     let mut run = Run::new(Policy { leftovers: Leftovers::Wait, ..policy() });
     let _ = run.at(5, EXITED);
-    let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::NotCommandsGroup)];
+    let stop = Action::Stop(Sig::INT, Receivers::NotCommandsGroup);
+    let stop = [Action::NoteLeftovers, stop, Action::AskDeaf(Sig::INT)];
     assert_eq!(run.at(6, from_terminal(Sig::INT)), stop);
 }
 
@@ -249,6 +250,34 @@ fn each_stage_has_its_time() {
     assert_eq!(run.at(11_000, Event::Tick), [Action::StopAgain(Sig::QUIT)]);
     assert_eq!(run.at(13_000, Event::Tick), [Action::StopAgain(Sig::TERM)]);
     assert_eq!(run.deadline(), None, "a list that does not end in KILL never kills");
+}
+
+#[test]
+fn who_ignores_the_signal_is_asked_by_sigterm_once_the_command_has_ended() {
+    for sig in [Sig::INT, Sig::HUP, Sig::QUIT] {
+        let mut run = Run::new(policy());
+        assert_eq!(run.at(100, from_process(sig)), [Action::Stop(sig, Receivers::Tree)]);
+        assert_eq!(run.at(900, EXITED), [Action::AskDeaf(sig)]);
+        assert_eq!(run.deadline(), Some(5_100), "the grace stays what it is");
+    }
+    let mut run = Run::new(policy());
+    let _ = run.at(100, from_process(Sig::TERM));
+    assert_eq!(run.at(900, EXITED), []);
+    let mut run = Run::new(Policy { stages: Stages::new(Sig::INT, SECOND), ..policy() });
+    assert_eq!(run.at(10_000, Event::Tick), [Action::Stop(Sig::INT, Receivers::Tree)]);
+    assert_eq!(run.at(11_000, Event::Tick), [Action::Kill]);
+    assert_eq!(run.at(11_001, KILLED), [], "SIGKILL was for all");
+}
+
+#[test]
+fn each_stage_asks_who_ignores_it_until_one_has_sent_sigterm() {
+    let stages = parse_stages("INT:1s,QUIT:1s,TERM:1s,HUP:1s,KILL").expect("a list");
+    let mut run = Run::new(Policy { stages, ..policy() });
+    assert_eq!(run.at(10_000, Event::Tick), [Action::Stop(Sig::INT, Receivers::Tree)]);
+    assert_eq!(run.at(10_500, EXITED), [Action::AskDeaf(Sig::INT)]);
+    assert_eq!(run.at(11_000, Event::Tick), [Action::StopAgain(Sig::QUIT), Action::AskDeaf(Sig::QUIT)]);
+    assert_eq!(run.at(12_000, Event::Tick), [Action::StopAgain(Sig::TERM)]);
+    assert_eq!(run.at(13_000, Event::Tick), [Action::StopAgain(Sig::HUP)], "they have had it");
 }
 
 #[test]
