@@ -5,7 +5,9 @@
 //! be ours, by membership in the boundary or by ancestry from the top.
 
 mod activity;
+mod births;
 mod calls;
+mod descent;
 mod drain;
 mod picture;
 pub mod procfs;
@@ -13,13 +15,15 @@ pub mod procfs;
 pub(crate) mod properties;
 
 use std::cell::{Cell, OnceCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub use activity::Activity;
+pub use births::Births;
+use descent::Line;
 pub use drain::Drained;
 pub use picture::{Picture, Seen};
 use serde::Serialize;
@@ -80,6 +84,21 @@ impl Process {
     pub fn is(&self, other: &Process) -> bool {
         let start = |process: &Process| process.stat.as_ref().map(|stat| stat.start);
         self.pid == other.pid && start(self) == start(other)
+    }
+
+    /// Whether it may do something of its own about this signal: it has a handler, or takes it from a descriptor. True where
+    /// that can't be seen.
+    pub fn acts_on(&self, sig: Sig) -> bool {
+        let acts = |stat: &procfs::Stat| {
+            !stat.ignored.contains(sig) && (stat.caught.contains(sig) || stat.blocked.contains(sig))
+        };
+        sig.is_real_time() || self.stat.as_ref().is_none_or(acts)
+    }
+
+    /// Whether this signal ends it without its having a say.
+    pub fn is_ended_by(&self, sig: Sig) -> bool {
+        let ignores = self.stat.as_ref().is_some_and(|stat| stat.ignored.contains(sig));
+        sig.is_fatal() && !ignores && !self.acts_on(sig)
     }
 
     fn started_at(&self, start: u64) -> bool {
@@ -214,34 +233,54 @@ impl<'a> Tree<'a> {
     /// Sends a signal to those of a listing that are still alive and ours; gives how many got it. Ends at this moment, if
     /// one is given.
     pub fn signal(&self, processes: &[&Process], sig: Sig, and_then: AndThen, until: Option<Duration>) -> usize {
+        self.reach(processes, until, &mut |_, pidfd| deliver(pidfd, sig, and_then))
+    }
+
+    /// The same with SIGTERM for those alone that ignore the other signal; gives who got it.
+    pub fn ask_deaf(&self, processes: &[&Process], to: Sig, until: Option<Duration>) -> BTreeSet<i32> {
+        let mut asked = BTreeSet::new();
+        self.reach(processes, until, &mut |process, pidfd| {
+            let stat = procfs::stat(process.pid).filter(|stat| process.started_at(stat.start));
+            // What was read is of the process that the pidfd means only if that has not been reaped.
+            let is_deaf = stat.is_some_and(|stat| stat.ignored.contains(to)) && !sys::has_exited(pidfd.as_fd());
+            let is_asked = is_deaf && deliver(pidfd, Sig::TERM, AndThen::Continue);
+            asked.extend(is_asked.then_some(process.pid.as_raw_pid()));
+            is_asked
+        });
+        asked
+    }
+
+    /// Does this with those of a listing that are still alive and ours, and their pidfds; gives with how many it was done.
+    fn reach(&self, processes: &[&Process], until: Option<Duration>, act: &mut Act) -> usize {
         let (inside, outside): (Vec<&Process>, Vec<&Process>) =
             processes.iter().copied().partition(|process| process.net == Net::Boundary);
         let batch = batch();
-        let inside: usize = inside
-            .chunks(batch)
-            .take_while(|_| !is_late(until))
-            .map(|members| self.signal_members(members, sig, and_then))
-            .sum();
+        let inside: usize =
+            inside.chunks(batch).take_while(|_| !is_late(until)).map(|members| self.reach_members(members, act)).sum();
         let mut line = Line::new(batch);
         inside
             + outside
                 .iter()
                 .take_while(|_| !is_late(until))
-                .filter(|process| line.confirm(process.pid).is_some_and(|pidfd| deliver(pidfd, sig, and_then)))
+                .filter(|process| line.confirm(process.pid).is_some_and(|pidfd| act(process, pidfd)))
                 .count()
     }
 
-    /// Signals members of the boundary. The pidfds are opened before membership is read again: who is still listed, and
+    /// The same with members of the boundary. The pidfds are opened before membership is read again: who is still listed, and
     /// had not ended when that was read, is the process that the pidfd means.
-    fn signal_members(&self, processes: &[&Process], sig: Sig, and_then: AndThen) -> usize {
-        let pidfds: Vec<(Pid, OwnedFd)> =
-            processes.iter().filter_map(|process| Some((process.pid, open(process.pid)?))).collect();
+    fn reach_members(&self, processes: &[&Process], act: &mut Act) -> usize {
+        let pidfds: Vec<(&Process, OwnedFd)> =
+            processes.iter().filter_map(|process| Some((*process, open(process.pid)?))).collect();
         let members = self.members();
-        let is_confirmed =
-            |pid: &Pid, pidfd: &OwnedFd| members.contains(&pid.as_raw_pid()) && !sys::has_exited(pidfd.as_fd());
-        pidfds.iter().filter(|(pid, pidfd)| is_confirmed(pid, pidfd) && deliver(pidfd, sig, and_then)).count()
+        let is_confirmed = |process: &Process, pidfd: &OwnedFd| {
+            members.contains(&process.pid.as_raw_pid()) && !sys::has_exited(pidfd.as_fd())
+        };
+        pidfds.iter().filter(|(process, pidfd)| is_confirmed(process, pidfd) && act(process, pidfd)).count()
     }
 }
+
+/// What is done with a confirmed process and its pidfd, and whether that succeeded.
+type Act<'a> = dyn FnMut(&Process, &OwnedFd) -> bool + 'a;
 
 /// How often the tree is walked for a listing: one walk can miss a process that is just getting a new parent. What a
 /// tree that changes all the time hides even so is SIGKILL's to find.
@@ -255,78 +294,6 @@ fn is_somebody(pid: Pid, stat: &procfs::Stat) -> bool {
 fn is_late(until: Option<Duration>) -> bool {
     until.is_some_and(|until| sys::now() >= until)
 }
-
-/// How often a line of descent that changes under our eyes is followed.
-const ATTEMPTS: usize = 5;
-
-/// Processes that were confirmed to descend from us, with the pidfds that make it stay so.
-struct Line {
-    /// How many of them are kept.
-    most: usize,
-    confirmed: BTreeMap<i32, OwnedFd>,
-    /// The oldest first.
-    order: VecDeque<i32>,
-}
-
-impl Line {
-    fn new(most: usize) -> Line {
-        Line { most, confirmed: BTreeMap::new(), order: VecDeque::new() }
-    }
-
-    /// A pidfd of a process that is proved to descend from us; `None` if that can't be shown.
-    fn confirm(&mut self, pid: Pid) -> Option<&OwnedFd> {
-        for _ in 0..ATTEMPTS {
-            if self.try_confirm(pid).is_some() {
-                return self.get(pid);
-            }
-            // An ancestor that ends meanwhile has handed its children to us by the time its pidfd tells: ask again. Of
-            // one that has ended itself there is nothing to ask.
-            procfs::stat(pid).filter(|stat| !stat.is_dead())?;
-        }
-        None
-    }
-
-    /// Going up, the numbers of its ancestors are read. Then, from the top, a pidfd of each is opened and its parent read
-    /// again while the parent's pidfd shows that it still lives, so that both numbers mean those very processes.
-    fn try_confirm(&mut self, pid: Pid) -> Option<()> {
-        let me = sys::own_pid();
-        let mut ancestors = vec![];
-        let mut next = pid;
-        while next != me && self.get(next).is_none() && ancestors.len() < DEEPEST {
-            ancestors.push(next);
-            next = procfs::stat(next)?.parent?;
-        }
-        for pid in ancestors.into_iter().rev() {
-            let pidfd = open(pid)?;
-            let parent = procfs::stat(pid)?.parent?;
-            // The status was that of the process which the pidfd means only if that has not been reaped.
-            if (parent != me && self.get(parent).is_none()) || sys::has_exited(pidfd.as_fd()) {
-                return None;
-            }
-            self.keep(pid, pidfd);
-        }
-        Some(())
-    }
-
-    fn get(&self, pid: Pid) -> Option<&OwnedFd> {
-        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| !sys::has_exited(pidfd.as_fd()))
-    }
-
-    /// Keeps one more; the oldest goes, which is never the parent of the next in a line.
-    fn keep(&mut self, pid: Pid, pidfd: OwnedFd) {
-        if self.confirmed.insert(pid.as_raw_pid(), pidfd).is_none() {
-            self.order.push_back(pid.as_raw_pid());
-        }
-        if self.order.len() > self.most
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.confirmed.remove(&oldest);
-        }
-    }
-}
-
-/// A line of descent that seems longer is one that changes while it is read.
-const DEEPEST: usize = 1 << 16;
 
 fn open(pid: Pid) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::empty()).ok()
