@@ -11,38 +11,24 @@ mod picture;
 pub mod procfs;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
+mod signalling;
 
 use std::cell::{Cell, OnceCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 
 pub use activity::Activity;
 pub use drain::Drained;
 pub use picture::{Picture, Seen};
 use serde::Serialize;
+pub use signalling::{AndThen, Receiver, Sent, batch};
 
 use crate::boundary::{Boundary, Namespace};
-use crate::signals::Sig;
 use crate::sys;
-
-/// How many pidfds are open at once at most.
-const LARGEST_BATCH: usize = 256;
-
-/// How many pidfds may be open at once. The soft limit of descriptors, often 1024, is raised first: the command has been
-/// born with its own, and what we do now must not fail for want of one.
-pub fn batch() -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let allowed = if raised.is_ok() { limit.maximum } else { limit.current };
-    // What is open already, and what reading /proc and cgroups takes, has its share too.
-    allowed
-        .map_or(LARGEST_BATCH, |allowed| usize::try_from(allowed / 4).unwrap_or(LARGEST_BATCH))
-        .clamp(1, LARGEST_BATCH)
-}
 
 /// Which net holds a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -87,6 +73,13 @@ impl Process {
     }
 }
 
+/// What a look at the tree has found.
+struct Look {
+    processes: Vec<Process>,
+    /// Why it may lack somebody, if something could not be read.
+    unread: Option<io::Error>,
+}
+
 /// The tree below this process and in its boundary.
 pub struct Tree<'a> {
     boundary: &'a dyn Boundary,
@@ -96,12 +89,20 @@ pub struct Tree<'a> {
     spared: Vec<Process>,
     /// Why the last attempt to send SIGKILL failed, if it did.
     obstacle: Cell<Option<i32>>,
+    /// Why the last listing may lack somebody.
+    unread: Cell<Option<io::Error>>,
 }
 
 impl<'a> Tree<'a> {
     /// The tree below this process, which must be the subreaper of the command.
     pub fn new(boundary: &'a dyn Boundary) -> Tree<'a> {
-        Tree { boundary, sees_ancestry: OnceCell::new(), spared: vec![], obstacle: Cell::new(None) }
+        Tree {
+            boundary,
+            sees_ancestry: OnceCell::new(),
+            spared: vec![],
+            obstacle: Cell::new(None),
+            unread: Cell::new(None),
+        }
     }
 
     fn sees_ancestry(&self) -> bool {
@@ -123,14 +124,25 @@ impl<'a> Tree<'a> {
     /// Whether this process was taken out of the tree.
     pub fn is_spared(&self, pid: Pid) -> bool {
         let mut same = self.spared.iter().filter(|spared| spared.pid == pid).peekable();
-        // The number may have become another's.
-        same.peek().is_some() && procfs::stat(pid).is_some_and(|stat| same.any(|spared| spared.started_at(stat.start)))
+        if same.peek().is_none() {
+            return false;
+        }
+        match procfs::try_stat(pid) {
+            // The number may have become another's.
+            Ok(stat) => stat.is_some_and(|stat| same.any(|spared| spared.started_at(stat.start))),
+            // It is seldom another's, and who was to be spared can't be brought back.
+            Err(_) => true,
+        }
     }
 
     /// Whether nothing is left of the tree but those who were spared. There is no other proof of that than two walks that
     /// agree, which a listing is.
     pub fn is_spared_alone(&self) -> bool {
-        !self.spared.is_empty() && self.list(None).is_empty()
+        if self.spared.is_empty() {
+            return false;
+        }
+        let look = self.look(None);
+        look.processes.is_empty() && look.unread.is_none()
     }
 
     /// What of the two nets is missing here, if anything is.
@@ -143,46 +155,68 @@ impl<'a> Tree<'a> {
     /// Lists the processes that are alive, in the boundary or below us. Ends at this moment, if one is given, with whoever
     /// has been found by then: a storm of sessions leaves us little of the CPUs, and the rest is SIGKILL's to find.
     pub fn list(&self, until: Option<Duration>) -> Vec<Process> {
+        let look = self.look(until);
+        self.unread.set(look.unread);
+        look.processes
+    }
+
+    /// Why the last listing may lack somebody, if something could not be read.
+    pub fn take_unread(&self) -> Option<io::Error> {
+        self.unread.take()
+    }
+
+    fn look(&self, until: Option<Duration>) -> Look {
         // A tree has more processes than a soft limit may leave us descriptors to look at it.
         let _ = batch();
-        let members = self.members();
+        let mut look = Look { processes: vec![], unread: None };
+        // Whom the boundary does not name for that ancestry does.
+        let members = self.members().unwrap_or_else(|error| {
+            look.unread = Some(error);
+            BTreeSet::new()
+        });
         // It is ours and no part of the tree: whoever signals or names the tree does not mean it.
         let init = self.boundary.namespace().map(Namespace::init);
-        let mut processes = vec![];
         for pid in members.iter().copied().filter_map(Pid::from_raw).take_while(|_| !is_late(until)) {
             if self.is_spared(pid) {
                 continue;
             }
-            let stat = if self.sees_ancestry() { procfs::stat(pid) } else { None };
+            let stat = if self.sees_ancestry() { procfs::try_stat(pid) } else { Ok(None) };
             let is_living = match &stat {
-                Some(stat) => is_somebody(pid, stat),
-                None => open(pid).is_some_and(|pidfd| !sys::has_exited(pidfd.as_fd())),
+                Ok(Some(stat)) => is_somebody(pid, stat),
+                Ok(None) => signalling::open(pid)
+                    .map_or(true, |pidfd| pidfd.is_some_and(|pidfd| !sys::has_exited(pidfd.as_fd()))),
+                Err(_) => true,
             };
             // Whoever moved us into the boundary does not make us a part of the tree.
             if is_living && pid != sys::own_pid() {
-                processes.push(Process { pid, stat, net: Net::Boundary });
+                look.processes.push(Process { pid, stat: stat.unwrap_or_default(), net: Net::Boundary });
             }
         }
         if self.sees_ancestry() {
             let is_outside = |pid: &Pid| !members.contains(&pid.as_raw_pid()) && Some(*pid) != init;
-            let outside = self.descendants(until).into_iter().filter(is_outside);
-            for pid in outside.take_while(|_| !is_late(until)) {
-                // Hidden or gone.
-                let Some(stat) = procfs::stat(pid) else { continue };
-                if is_somebody(pid, &stat) {
-                    processes.push(Process { pid, stat: Some(stat), net: Net::Ancestry });
-                }
+            let (descendants, unread) = self.descendants(until);
+            look.unread = look.unread.or(unread);
+            for pid in descendants.into_iter().filter(is_outside).take_while(|_| !is_late(until)) {
+                let stat = match procfs::try_stat(pid) {
+                    Ok(Some(stat)) if is_somebody(pid, &stat) => Some(stat),
+                    // Hidden or gone.
+                    Ok(_) => continue,
+                    Err(_) => None,
+                };
+                look.processes.push(Process { pid, stat, net: Net::Ancestry });
             }
         }
-        processes
+        look
     }
 
-    fn members(&self) -> BTreeSet<i32> {
-        self.boundary.members().unwrap_or_default().into_iter().map(Pid::as_raw_pid).collect()
+    fn members(&self) -> io::Result<BTreeSet<i32>> {
+        Ok(self.boundary.members()?.into_iter().map(Pid::as_raw_pid).collect())
     }
 
-    /// Everything below this process, parents before their children, as far as /proc shows it at this moment.
-    fn descendants(&self, until: Option<Duration>) -> Vec<Pid> {
+    /// Everything below this process, parents before their children, as far as /proc shows it at this moment, and why
+    /// not all of it could be read, if that was for want of descriptors or memory.
+    fn descendants(&self, until: Option<Duration>) -> (Vec<Pid>, Option<io::Error>) {
+        let mut unread = None;
         let mut found = vec![];
         let mut known = BTreeSet::new();
         for _ in 0..WALKS {
@@ -191,7 +225,7 @@ impl<'a> Tree<'a> {
             let mut visited = BTreeSet::new();
             while let Some(parent) = queue.pop_front().filter(|_| !is_late(until)) {
                 // A process that ended in between has no children any more: they are ours.
-                let _ = procfs::for_each_child(parent, &mut |pid| {
+                let read = procfs::for_each_child(parent, &mut |pid| {
                     // Reading /proc of the thousands of dead that a fork storm leaves takes seconds where the storm has the CPUs.
                     if is_late(until) || (parent == sys::own_pid() && sys::has_ended(pid)) {
                         return;
@@ -203,43 +237,13 @@ impl<'a> Tree<'a> {
                         }
                     }
                 });
+                unread = unread.or(read.err().filter(sys::is_shortage));
             }
             if found.len() == before {
                 break;
             }
         }
-        found
-    }
-
-    /// Sends a signal to those of a listing that are still alive and ours; gives how many got it. Ends at this moment, if
-    /// one is given.
-    pub fn signal(&self, processes: &[&Process], sig: Sig, and_then: AndThen, until: Option<Duration>) -> usize {
-        let (inside, outside): (Vec<&Process>, Vec<&Process>) =
-            processes.iter().copied().partition(|process| process.net == Net::Boundary);
-        let batch = batch();
-        let inside: usize = inside
-            .chunks(batch)
-            .take_while(|_| !is_late(until))
-            .map(|members| self.signal_members(members, sig, and_then))
-            .sum();
-        let mut line = Line::new(batch);
-        inside
-            + outside
-                .iter()
-                .take_while(|_| !is_late(until))
-                .filter(|process| line.confirm(process.pid).is_some_and(|pidfd| deliver(pidfd, sig, and_then)))
-                .count()
-    }
-
-    /// Signals members of the boundary. The pidfds are opened before membership is read again: who is still listed, and
-    /// had not ended when that was read, is the process that the pidfd means.
-    fn signal_members(&self, processes: &[&Process], sig: Sig, and_then: AndThen) -> usize {
-        let pidfds: Vec<(Pid, OwnedFd)> =
-            processes.iter().filter_map(|process| Some((process.pid, open(process.pid)?))).collect();
-        let members = self.members();
-        let is_confirmed =
-            |pid: &Pid, pidfd: &OwnedFd| members.contains(&pid.as_raw_pid()) && !sys::has_exited(pidfd.as_fd());
-        pidfds.iter().filter(|(pid, pidfd)| is_confirmed(pid, pidfd) && deliver(pidfd, sig, and_then)).count()
+        (found, unread)
     }
 }
 
@@ -256,117 +260,22 @@ fn is_late(until: Option<Duration>) -> bool {
     until.is_some_and(|until| sys::now() >= until)
 }
 
-/// How often a line of descent that changes under our eyes is followed.
-const ATTEMPTS: usize = 5;
-
-/// Processes that were confirmed to descend from us, with the pidfds that make it stay so.
-struct Line {
-    /// How many of them are kept.
-    most: usize,
-    confirmed: BTreeMap<i32, OwnedFd>,
-    /// The oldest first.
-    order: VecDeque<i32>,
-}
-
-impl Line {
-    fn new(most: usize) -> Line {
-        Line { most, confirmed: BTreeMap::new(), order: VecDeque::new() }
-    }
-
-    /// A pidfd of a process that is proved to descend from us; `None` if that can't be shown.
-    fn confirm(&mut self, pid: Pid) -> Option<&OwnedFd> {
-        for _ in 0..ATTEMPTS {
-            if self.try_confirm(pid).is_some() {
-                return self.get(pid);
-            }
-            // An ancestor that ends meanwhile has handed its children to us by the time its pidfd tells: ask again. Of
-            // one that has ended itself there is nothing to ask.
-            procfs::stat(pid).filter(|stat| !stat.is_dead())?;
-        }
-        None
-    }
-
-    /// Going up, the numbers of its ancestors are read. Then, from the top, a pidfd of each is opened and its parent read
-    /// again while the parent's pidfd shows that it still lives, so that both numbers mean those very processes.
-    fn try_confirm(&mut self, pid: Pid) -> Option<()> {
-        let me = sys::own_pid();
-        let mut ancestors = vec![];
-        let mut next = pid;
-        while next != me && self.get(next).is_none() && ancestors.len() < DEEPEST {
-            ancestors.push(next);
-            next = procfs::stat(next)?.parent?;
-        }
-        for pid in ancestors.into_iter().rev() {
-            let pidfd = open(pid)?;
-            let parent = procfs::stat(pid)?.parent?;
-            // The status was that of the process which the pidfd means only if that has not been reaped.
-            if (parent != me && self.get(parent).is_none()) || sys::has_exited(pidfd.as_fd()) {
-                return None;
-            }
-            self.keep(pid, pidfd);
-        }
-        Some(())
-    }
-
-    fn get(&self, pid: Pid) -> Option<&OwnedFd> {
-        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| !sys::has_exited(pidfd.as_fd()))
-    }
-
-    /// Keeps one more; the oldest goes, which is never the parent of the next in a line.
-    fn keep(&mut self, pid: Pid, pidfd: OwnedFd) {
-        if self.confirmed.insert(pid.as_raw_pid(), pidfd).is_none() {
-            self.order.push_back(pid.as_raw_pid());
-        }
-        if self.order.len() > self.most
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.confirmed.remove(&oldest);
-        }
-    }
-}
-
-/// A line of descent that seems longer is one that changes while it is read.
-const DEEPEST: usize = 1 << 16;
-
-fn open(pid: Pid) -> Option<OwnedFd> {
-    pidfd_open(pid, PidfdFlags::empty()).ok()
-}
-
-/// What follows a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AndThen {
-    /// SIGCONT, so that a stopped process can act on the signal.
-    Continue,
-    /// Nothing.
-    Nothing,
-}
-
-/// Sends a signal; whether that could be done.
-pub fn deliver(pidfd: &OwnedFd, sig: Sig, and_then: AndThen) -> bool {
-    let is_sent = sys::send_signal(pidfd.as_fd(), sig).is_ok();
-    if is_sent && and_then == AndThen::Continue && !matches!(sig, Sig::KILL | Sig::CONT) {
-        // It may have acted on the first already.
-        let _ = sys::send_signal(pidfd.as_fd(), Sig::CONT);
-    }
-    is_sent
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use rustix::io::Errno;
 
     use super::*;
     use crate::boundary::Occupancy;
 
-    /// A boundary around somebody who lives.
-    struct Around(Pid);
+    /// A boundary around somebody who lives; `None` can't be read.
+    struct Around(Option<Pid>);
 
     impl Boundary for Around {
         fn name(&self) -> String {
             "around".into()
         }
         fn members(&self) -> io::Result<Vec<Pid>> {
-            Ok(vec![self.0])
+            self.0.map(|pid| vec![pid]).ok_or(Errno::MFILE.into())
         }
         fn kill(&self) -> io::Result<()> {
             Ok(())
@@ -382,10 +291,23 @@ mod tests {
     #[test]
     fn a_listing_ends_in_time_whoever_is_left_to_look_at() {
         let parent = rustix::process::getppid().expect("somebody runs the tests");
-        let boundary = Around(parent);
+        let boundary = Around(Some(parent));
         let tree = Tree::new(&boundary);
         let names = |until| tree.list(until).iter().any(|process| process.pid == parent);
         assert!(names(None));
         assert!(!names(Some(sys::now())));
+    }
+
+    #[test]
+    fn a_boundary_that_cannot_be_read_is_not_one_that_nobody_is_in() {
+        let parent = rustix::process::getppid().expect("somebody runs the tests");
+        let spared = || [Process { pid: parent, stat: procfs::stat(parent), net: Net::Boundary }];
+        for (boundary, is_read) in [(Around(Some(parent)), true), (Around(None), false)] {
+            let mut tree = Tree::new(&boundary);
+            tree.spare(spared());
+            let _ = tree.list(None);
+            assert_eq!(tree.take_unread().is_none(), is_read);
+            assert!(is_read || !tree.is_spared_alone());
+        }
     }
 }

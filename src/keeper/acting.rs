@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::signals::Sig;
 use crate::supervisor::{Action, Event, Receivers};
 use crate::sys::{self, Reaped, send_signal};
-use crate::tree::{AndThen, Drained, Net, Process, deliver};
+use crate::tree::{AndThen, Drained, Net, Process, Receiver, Sent};
 use crate::voice::{cause, in_words};
 use crate::wire::ToFront;
 
@@ -67,15 +67,13 @@ impl Keeper<'_> {
             Receivers::NotCommandsGroup => !is_in_group(process),
         };
         let (receiving, others): (Vec<Process>, Vec<Process>) = list.into_iter().partition(is_receiver);
-        let count = self.send(&receiving, sig);
+        let sent = self.send(&receiving, sig, AndThen::Continue);
         if receivers == Receivers::NotCommandsGroup {
             // The terminal has sent them the signal, and they may be stopped.
-            self.send(&others, Sig::CONT);
+            self.send(&others, Sig::CONT, AndThen::Nothing);
         }
-        self.note_sent(&receiving, sig);
         self.receivers = Some(receiving);
-        self.record("signal", Some(sig), Some(count));
-        self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
+        self.note_sent(&sent, sig);
     }
 
     fn stop_again(&mut self, sig: Sig) {
@@ -83,25 +81,23 @@ impl Keeper<'_> {
         let receivers = self.receivers.as_deref().unwrap_or_default();
         let still: Vec<Process> =
             list.into_iter().filter(|process| receivers.iter().any(|receiver| receiver.is(process))).collect();
-        let count = self.send(&still, sig);
-        self.note_sent(&still, sig);
-        self.record("signal", Some(sig), Some(count));
-        self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
+        let sent = self.send(&still, sig, AndThen::Continue);
+        self.note_sent(&sent, sig);
     }
 
-    fn send(&self, processes: &[Process], sig: Sig) -> usize {
-        let is_for_command = processes.iter().any(|process| self.is_command(process));
-        let rest: Vec<&Process> = processes.iter().filter(|process| !self.is_command(process)).collect();
-        let reached = is_for_command
-            && self.command.as_ref().is_some_and(|command| deliver(&command.pidfd, sig, AndThen::Continue));
-        usize::from(reached) + self.tree.signal(&rest, sig, AndThen::Continue, self.time_to_signal())
+    /// The command comes first, by its own pidfd, which none of the others' need can take away.
+    fn send(&self, processes: &[Process], sig: Sig, and_then: AndThen) -> Sent {
+        let pidfd = |process: &Process| Some(self.command.as_ref()?.pidfd.as_fd()).filter(|_| self.is_command(process));
+        let mut receivers: Vec<Receiver<'_>> =
+            processes.iter().map(|process| Receiver { process, pidfd: pidfd(process) }).collect();
+        receivers.sort_by_key(|receiver| receiver.pidfd.is_none());
+        self.tree.signal(&receivers, sig, and_then, self.time_to_signal())
     }
 
     /// Sends a signal to the whole tree, and no SIGCONT after it.
     fn send_alone(&mut self, sig: Sig) {
-        let list = self.list();
-        let count = self.tree.signal(&list.iter().collect::<Vec<_>>(), sig, AndThen::Nothing, self.time_to_signal());
-        self.record("signal", Some(sig), Some(count));
+        let sent = self.send(&self.list(), sig, AndThen::Nothing);
+        self.record("signal", Some(sig), Some(sent.to.len()));
     }
 
     /// When signalling one by one ends at the latest: it takes no more time than the stage has.
