@@ -8,8 +8,10 @@ mod hearing;
 mod keeping;
 mod noting;
 mod reaping;
+mod stopping;
 mod telling;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -123,6 +125,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         start,
         group: birth.join_group.map(Pid::as_raw_pid),
         receivers: None,
+        asked: BTreeSet::new(),
         leftovers: noting::ByPid::new(),
         activity: Activity::default(),
         must_reap: false,
@@ -173,8 +176,10 @@ struct Keeper<'a> {
     start: Duration,
     /// The process group that the command was born into.
     group: Option<i32>,
-    /// Who got the first signal of the stop, once there was one.
+    /// Who got the first signal of the stop, from us or from the terminal, once there was one.
     receivers: Option<Vec<Process>>,
+    /// Those of them who were sent SIGTERM because they ignore another signal.
+    asked: BTreeSet<i32>,
     /// Where those of the report's leftovers are whose end is not known yet.
     leftovers: noting::ByPid,
     /// What the tree has done.

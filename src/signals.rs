@@ -12,6 +12,9 @@ pub struct Sig(i32);
 /// The highest signal number of Linux, `_NSIG` in signal(7).
 const LAST: i32 = 64;
 
+/// The first real-time signal of the kernel, signal(7).
+const FIRST_REAL_TIME: i32 = 32;
+
 /// What RTMIN and RTMAX mean to the programs that a signal is for: the numbers of glibc, whatever this program is built
 /// with. musl keeps one more for itself, and a tree would get another signal than the one named.
 const RTMIN: i32 = 34;
@@ -72,7 +75,12 @@ impl Sig {
     /// Whether it ends a process that does nothing about it, signal(7).
     pub fn is_fatal(self) -> bool {
         let harmless = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH, libc::SIGSTOP];
-        !self.is_job_stop() && !harmless.contains(&self.0)
+        self != Sig::NONE && !self.is_job_stop() && !harmless.contains(&self.0)
+    }
+
+    /// Whether it is one of the real-time signals, those that a C library keeps for itself among them.
+    pub fn is_real_time(self) -> bool {
+        self.0 >= FIRST_REAL_TIME
     }
 
     /// Whether it is one that job control stops a process with and that can be caught.
@@ -163,7 +171,7 @@ impl SigSet {
 
     /// Whether the signal is in the set.
     pub fn contains(self, sig: Sig) -> bool {
-        self.0 & (1 << (sig.0 - 1)) != 0
+        sig != Sig::NONE && self.0 & (1 << (sig.0 - 1)) != 0
     }
 
     /// This set without the signals of the other.

@@ -281,7 +281,7 @@ impl Supervisor {
             Event::CommandEnded(end) => {
                 self.outcome.end = Some(end);
                 match self.policy.personality {
-                    Personality::Own => vec![],
+                    Personality::Own => self.ask_deaf(stage).into_iter().collect(),
                     Personality::Gnu => self.stop_rest(now, since, stage),
                 }
             }

@@ -5,7 +5,9 @@
 //! be ours, by membership in the boundary or by ancestry from the top.
 
 mod activity;
+mod births;
 mod calls;
+mod descent;
 mod drain;
 mod picture;
 pub mod procfs;
@@ -22,12 +24,14 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 pub use activity::Activity;
+pub use births::Births;
 pub use drain::Drained;
 pub use picture::{Picture, Seen};
 use serde::Serialize;
-pub use signalling::{AndThen, Receiver, Sent, batch};
+pub use signalling::{AndThen, Receiver, Sent, batch, deliver};
 
 use crate::boundary::{Boundary, Namespace};
+use crate::signals::Sig;
 use crate::sys;
 
 /// Which net holds a process.
@@ -66,6 +70,21 @@ impl Process {
     pub fn is(&self, other: &Process) -> bool {
         let start = |process: &Process| process.stat.as_ref().map(|stat| stat.start);
         self.pid == other.pid && start(self) == start(other)
+    }
+
+    /// Whether it may do something of its own about this signal: it has a handler, or takes it from a descriptor. True where
+    /// that can't be seen.
+    pub fn acts_on(&self, sig: Sig) -> bool {
+        let acts = |stat: &procfs::Stat| {
+            !stat.ignored.contains(sig) && (stat.caught.contains(sig) || stat.blocked.contains(sig))
+        };
+        sig.is_real_time() || self.stat.as_ref().is_none_or(acts)
+    }
+
+    /// Whether this signal ends it without its having a say.
+    pub fn is_ended_by(&self, sig: Sig) -> bool {
+        let ignores = self.stat.as_ref().is_some_and(|stat| stat.ignored.contains(sig));
+        sig.is_fatal() && !ignores && !self.acts_on(sig)
     }
 
     fn started_at(&self, start: u64) -> bool {

@@ -38,6 +38,8 @@ all_backends! {
     a_request_continues_stopped_members
     what_the_caller_ignores_is_neither_relayed_nor_a_stop
     a_signal_at_any_early_moment_leaves_nothing
+    who_ignores_the_request_is_asked_by_term_when_the_command_has_ended
+    who_acts_on_the_request_gets_no_other
     a_burst_of_signals_ends_once_and_cleanly
     a_port_is_free_the_moment_the_wrapper_returns
 }
@@ -283,6 +285,49 @@ fn a_signal_at_any_early_moment_leaves_nothing(backend: Backend) {
         let ended = running.wait();
         ended.died_of(Signal::TERM).took_less_than(LONG);
     }
+}
+
+/// As shells without job control make what they start by `&`, and nohup(1).
+const DEAF: &str = "fork [ ignore INT ignore QUIT ignore HUP on TERM [ say asked exit 0 ] say deaf hang ]";
+
+fn who_ignores_the_request_is_asked_by_term_when_the_command_has_ended(backend: Backend) {
+    for (signal, name) in [(Signal::INT, "INT"), (Signal::QUIT, "QUIT"), (Signal::HUP, "HUP")] {
+        let steps = format!("{DEAF} on {name} [ say got read say ending exit 4 ] say ready hang");
+        let mut running = Run::new(backend).options("-k 60").report().gated().fixture(&steps).spawn();
+        running.expect("deaf");
+        running.expect("ready");
+        running.signal(signal);
+        running.expect("got");
+        running.open_gate();
+        let ended = running.wait();
+        ended.exited(4).said("asked", 1).took_less_than(LONG);
+        let place = |word: &str| ended.lines.iter().position(|line| line.starts_with(word));
+        assert!(place("ending") < place("asked"), "asked while the command lived\n{ended}");
+        let report = ended.report();
+        let steps = report["steps"].as_array().expect("a list");
+        let sent: Vec<String> = steps.iter().map(|step| format!("{} {}", step["signal"], step["count"])).collect();
+        assert_eq!(sent, [format!("\"{name}\" 2"), "\"TERM\" 1".into()], "{report:#}");
+    }
+    // A shell does it.
+    let mut running = Run::new(backend).options("-k 60").bash("sleep 60 & echo ready 1 >&9; sleep 60").spawn();
+    running.expect("ready");
+    running.signal(Signal::INT);
+    running.wait().died_of(Signal::INT).took_less_than(LONG);
+}
+
+/// Programs take a second request for impatience, and many ignore further ones while they clean up after the first.
+fn who_acts_on_the_request_gets_no_other(backend: Backend) {
+    let server = "fork [ on TERM [ say term ] on INT [ ignore INT say int read say done exit 0 ] say server hang ]";
+    let mut running =
+        Run::new(backend).options("-k 60").gated().fixture(&format!("{server} {DEAF} say ready hang")).spawn();
+    running.expect("server");
+    running.expect("deaf");
+    running.expect("ready");
+    running.signal(Signal::INT);
+    running.expect("int");
+    running.expect("asked");
+    running.open_gate();
+    running.wait().died_of(Signal::INT).said("int", 1).said("term", 0).said("done", 1);
 }
 
 /// Whatever is still relayed while the keeper ends must not cost the outcome that it has sent.

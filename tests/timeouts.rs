@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::running::is_dead;
-use common::{BOUND, Backend, Run, Scratch, all_backends, both_backends, kin};
+use common::{BOUND, Backend, Run, Scratch, all_backends, both_backends, kin, needs};
 use rustix::process::{Signal, pidfd_send_signal};
 
 /// Shorter than the bound, far longer than anything here takes: it was not waited for.
@@ -42,6 +42,8 @@ both_backends! {
     a_command_that_ended_in_time_has_not_timed_out_however_late_that_is_seen
     the_first_signal_can_be_for_the_command
     a_middle_stage_is_not_for_who_was_born_after_the_first
+    who_ignores_the_first_signal_has_term_once_when_the_command_has_ended
+    who_is_born_while_the_stop_begins_gets_the_first_signal
 }
 
 fn a_command_that_hangs_is_124_at_the_limit_and_not_before(backend: Backend) {
@@ -133,6 +135,35 @@ fn a_middle_stage_is_not_for_who_was_born_after_the_first(backend: Backend) {
     let steps = "on QUIT [ say quit ] on INT [ say int fork [ say late hang ] ] hang";
     let ended = Run::new(backend).options("-t 700ms --stages INT:500ms,QUIT:300ms,KILL").fixture(steps).finish();
     ended.exited(137).said("int", 1).said("late", 1).said("quit", 1);
+}
+
+fn who_ignores_the_first_signal_has_term_once_when_the_command_has_ended(backend: Backend) {
+    let deaf = "ignore INT on TERM [ say asked ] on QUIT [ say quit exit 0 ] say deaf hang";
+    let run = |options: &str, steps: &str| Run::new(backend).options(options).fixture(steps).finish();
+    let with_command = format!("fork [ {deaf} ] hang");
+    let ended = run("-t 700ms --stages INT:500ms,TERM:500ms,QUIT:60s,KILL", &with_command);
+    ended.exited(124).said("asked", 1).said("quit", 1).took_at_least(ms(1700)).took_less_than(LONG);
+    let ended = run("-t 700ms -s INT --signal-to command -k 500ms", &with_command);
+    ended.exited(124).said("deaf", 1).said("asked", 0).took_at_least(ms(1200));
+    let ended = run("-s INT -k 60", "daemon [ ignore INT say deaf hang ] exit 0");
+    ended.exited(193).said("deaf", 1).took_less_than(LONG);
+}
+
+/// strace(1) makes the picture of the tree slow, and a shell goes on starting jobs meanwhile.
+fn who_is_born_while_the_stop_begins_gets_the_first_signal(backend: Backend) {
+    needs::require!("strace");
+    let slowly = ["strace", "-DDD", "-f", "-qq", "-o", "/dev/null", "-e", "inject=readlinkat:delay_exit=300000:when=1"];
+    for trap in ["", "trap 'exit 0' TERM; "] {
+        let script = format!("{trap}for i in {{1..100}}; do sleep 100 & sleep .1; done; wait");
+        let ends_at_once = || {
+            // The tracer holds the tether as well, and ends a little later.
+            let run = Run::new(backend).prefixed(slowly).options("-t 500ms -k 8").may_leave();
+            let ended = run.bash(&script).finish();
+            ended.exited(124).took < ms(8000)
+        };
+        // A job that is born at the very moment of the signal can't be told from a helper, and the tracer makes moments long.
+        assert!((0..3).any(|_| ends_at_once()), "who was born meanwhile had the whole grace: {script}");
+    }
 }
 
 fn stages_without_kill_never_kill(backend: Backend) {

@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::signals::Sig;
-use crate::supervisor::{Action, Event, Receivers};
+use crate::supervisor::{Action, Event};
 use crate::sys::{self, Reaped, send_signal};
-use crate::tree::{AndThen, Drained, Net, Process, Receiver, Sent};
+use crate::tree::{AndThen, Drained, Net, Process};
 use crate::voice::{cause, in_words};
 use crate::wire::ToFront;
 
@@ -21,6 +21,7 @@ impl Keeper<'_> {
             Action::NoteLeftovers => self.note_leftovers(),
             Action::Stop(sig, receivers) => self.stop(sig, receivers),
             Action::StopAgain(sig) => self.stop_again(sig),
+            Action::AskDeaf(sig) => self.ask_deaf(sig),
             Action::Kill => self.kill(),
             Action::Release => self.release(),
             Action::Suspend => self.send_alone(Sig::STOP),
@@ -50,63 +51,20 @@ impl Keeper<'_> {
         self.voice.step(format_args!("passed SIG{sig} on to the command"));
     }
 
-    /// Lists the tree, takes a picture of it, then signals: the command first, since it may want to look after its children
-    /// itself. A picture that came after the signal would show who acts on it, not what hung.
-    fn stop(&mut self, sig: Sig, receivers: Receivers) {
-        if self.command.is_some() {
-            self.announce(sig);
-        }
-        let list = self.list();
-        self.take_picture(&list, sys::now());
-        let group = self.commands_group(&list);
-        let is_in_group = |process: &Process| process.stat.as_ref().is_some_and(|stat| Some(stat.group) == group);
-        let is_receiver = |process: &Process| match receivers {
-            Receivers::Tree => true,
-            Receivers::CommandsGroup => is_in_group(process) || self.is_command(process),
-            Receivers::Command => self.is_command(process),
-            Receivers::NotCommandsGroup => !is_in_group(process),
-        };
-        let (receiving, others): (Vec<Process>, Vec<Process>) = list.into_iter().partition(is_receiver);
-        let sent = self.send(&receiving, sig, AndThen::Continue);
-        if receivers == Receivers::NotCommandsGroup {
-            // The terminal has sent them the signal, and they may be stopped.
-            self.send(&others, Sig::CONT, AndThen::Nothing);
-        }
-        self.receivers = Some(receiving);
-        self.note_sent(&sent, sig);
-    }
-
-    fn stop_again(&mut self, sig: Sig) {
-        let list = self.list();
-        let receivers = self.receivers.as_deref().unwrap_or_default();
-        let still: Vec<Process> =
-            list.into_iter().filter(|process| receivers.iter().any(|receiver| receiver.is(process))).collect();
-        let sent = self.send(&still, sig, AndThen::Continue);
-        self.note_sent(&sent, sig);
-    }
-
-    /// The command comes first, by its own pidfd, which none of the others' need can take away.
-    fn send(&self, processes: &[Process], sig: Sig, and_then: AndThen) -> Sent {
-        let pidfd = |process: &Process| Some(self.command.as_ref()?.pidfd.as_fd()).filter(|_| self.is_command(process));
-        let mut receivers: Vec<Receiver<'_>> =
-            processes.iter().map(|process| Receiver { process, pidfd: pidfd(process) }).collect();
-        receivers.sort_by_key(|receiver| receiver.pidfd.is_none());
-        self.tree.signal(&receivers, sig, and_then, self.time_to_signal())
-    }
-
     /// Sends a signal to the whole tree, and no SIGCONT after it.
     fn send_alone(&mut self, sig: Sig) {
-        let sent = self.send(&self.list(), sig, AndThen::Nothing);
+        let list = self.list();
+        let sent = self.tree.signal(&self.receivers_of(&list), sig, AndThen::Nothing, self.time_to_signal());
         self.record("signal", Some(sig), Some(sent.to.len()));
     }
 
     /// When signalling one by one ends at the latest: it takes no more time than the stage has.
-    fn time_to_signal(&self) -> Option<Duration> {
+    pub(super) fn time_to_signal(&self) -> Option<Duration> {
         self.supervisor.stage_end()
     }
 
     /// When a listing ends: half of that time is for the signals.
-    fn time_to_list(&self) -> Option<Duration> {
+    pub(super) fn time_to_list(&self) -> Option<Duration> {
         let now = sys::now();
         self.time_to_signal().map(|end| now + end.saturating_sub(now) / 2)
     }
@@ -126,14 +84,8 @@ impl Keeper<'_> {
         list
     }
 
-    fn is_command(&self, process: &Process) -> bool {
+    pub(super) fn is_command(&self, process: &Process) -> bool {
         self.command.as_ref().is_some_and(|command| command.pid == process.pid)
-    }
-
-    /// The command's process group, or once it has ended the one that it was born into.
-    fn commands_group(&self, list: &[Process]) -> Option<i32> {
-        let command = list.iter().find(|process| self.is_command(process)).and_then(|command| command.stat.as_ref());
-        command.map(|stat| stat.group).or(self.group)
     }
 
     /// Ends the tree. While it lasts nothing else is looked at: whatever could come asks for what is being done.
@@ -182,7 +134,7 @@ impl Keeper<'_> {
     }
 
     /// Says a signal as GNU timeout does under -v.
-    fn announce(&mut self, sig: Sig) {
+    pub(super) fn announce(&mut self, sig: Sig) {
         if self.plan.announces_signals {
             let name = self.name();
             self.voice.announce(format_args!("sending signal {sig} to command {name}"));

@@ -62,13 +62,13 @@ impl Keeper<'_> {
         self.leftovers = pids.zip(0..).collect();
     }
 
-    /// Leftovers among those who got a signal may end because of it.
-    pub(super) fn note_sent(&mut self, sent: &Sent, sig: Sig) {
+    /// Leftovers among those who got a signal may end because of it. `which` says what was special about them.
+    pub(super) fn note_sent(&mut self, sent: &Sent, sig: Sig, which: &str) {
         for index in sent.to.iter().filter_map(|pid| self.leftovers.get(&pid.as_raw_pid())) {
             self.report.leftovers[*index].sent(sig);
         }
         self.record("signal", Some(sig), Some(sent.to.len()));
-        self.voice.step(format_args!("sent SIG{sig} to {}", processes(sent.to.len())));
+        self.voice.step(format_args!("sent SIG{sig} to {}{which}", processes(sent.to.len())));
         if let Some(why) = self.tree.take_unread() {
             self.voice.error(format_args!("cannot list the whole tree: {}", in_words(&why)));
         }

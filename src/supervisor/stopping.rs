@@ -58,10 +58,20 @@ impl Supervisor {
             return self.kill();
         }
         self.state = State::Stopping { since, stage, until: after(now, next.wait) };
-        if stage > 0 {
-            return vec![Action::StopAgain(next.signal)];
-        }
-        vec![Action::Stop(next.signal, self.receivers(source))]
+        let send = match stage {
+            0 => Action::Stop(next.signal, self.receivers(source)),
+            _ => Action::StopAgain(next.signal),
+        };
+        [send].into_iter().chain(self.ask_deaf(stage)).collect()
+    }
+
+    /// Shells without job control have what they start by `&` ignore SIGINT and SIGQUIT, nohup(1) SIGHUP. As long as the
+    /// command lives it may look after those itself; when it has ended they are asked by the signal that they have not
+    /// been told to ignore, instead of being let live until SIGKILL. Nobody who acts on what was sent gets another.
+    pub(super) fn ask_deaf(&self, stage: usize) -> Option<Action> {
+        let sent = self.stages.get(stage)?.signal;
+        let has_sent_term = (0..=stage).any(|sent| self.stages.get(sent).is_some_and(|sent| sent.signal == Sig::TERM));
+        (self.outcome.end.is_some() && !has_sent_term).then_some(Action::AskDeaf(sent))
     }
 
     pub(super) fn receivers(&self, source: Option<Source>) -> Receivers {

@@ -1,6 +1,7 @@
 //! A test a cell of the state machine; GNU's rules have a room of their own, and so has a random walk that keeps the
 //! invariants and takes every transition.
 
+mod deaf;
 mod gnu;
 mod idleness;
 mod invariants;
@@ -136,7 +137,7 @@ fn a_signal_after_the_commands_end_ends_the_leftovers_at_once() {
     for leftovers in [Leftovers::Kill, Leftovers::Wait, Leftovers::Leave] {
         let mut run = Run::new(Policy { leftovers, ..policy() });
         let _ = run.at(5, EXITED);
-        let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::Tree)];
+        let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::Tree), Action::AskDeaf(Sig::INT)];
         assert_eq!(run.at(6, from_process(Sig::INT)), stop);
         assert_eq!(run.0.outcome().cause, Cause::Ended, "the command's own status stays");
     }
@@ -146,7 +147,8 @@ fn a_signal_after_the_commands_end_ends_the_leftovers_at_once() {
 fn ctrl_c_ends_leftovers_that_are_waited_for() {
     let mut run = Run::new(Policy { leftovers: Leftovers::Wait, ..policy() });
     let _ = run.at(5, EXITED);
-    let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::NotCommandsGroup)];
+    let stop = Action::Stop(Sig::INT, Receivers::NotCommandsGroup);
+    let stop = [Action::NoteLeftovers, stop, Action::AskDeaf(Sig::INT)];
     assert_eq!(run.at(6, from_terminal(Sig::INT)), stop);
 }
 

@@ -52,6 +52,8 @@ pub enum Action {
     Stop(Sig, Receivers),
     /// Send this to those receivers of the first signal that still live.
     StopAgain(Sig),
+    /// Send SIGTERM to those receivers of this signal that ignore it and still live, unless they have had one.
+    AskDeaf(Sig),
     /// SIGKILL for all, then wait until the tree is empty or the drain limit has passed.
     Kill,
     /// Move what is alive out of the boundary.

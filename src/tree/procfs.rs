@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, geteuid};
 
 use super::calls;
+use crate::signals::SigSet;
 use crate::sys;
 use crate::voice::in_words;
 
@@ -32,10 +33,21 @@ pub struct Stat {
     pub start: u64,
     /// Memory that it has in RAM, in pages.
     pub resident: u64,
+    /// The signals that its first thread blocks, as far as they are no real-time ones.
+    pub blocked: SigSet,
+    /// The signals that it ignores, as far as they are no real-time ones.
+    pub ignored: SigSet,
+    /// Those that it has a handler for, as far.
+    pub caught: SigSet,
 }
 
 /// Clock ticks a second as /proc counts them: USER_HZ, which is 100 on every architecture of Linux.
 pub(super) const TICKS: u64 = 100;
+
+/// A time in clock ticks, as /proc gives it.
+pub(super) fn to_ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX) / (1000 / TICKS)
+}
 
 /// A time that /proc gives in clock ticks.
 fn from_ticks(ticks: u64) -> Duration {
@@ -100,7 +112,10 @@ pub(super) fn parse_stat(line: &[u8]) -> Option<Stat> {
         threads: field(20)?.parse().ok()?,
         cpu: number(14)?.saturating_add(number(15)?),
         start: field(22)?.parse().ok()?,
-        resident: field(24).and_then(|pages| pages.parse().ok()).unwrap_or_default(),
+        resident: number(24).unwrap_or_default(),
+        blocked: SigSet(number(32).unwrap_or_default()),
+        ignored: SigSet(number(33).unwrap_or_default()),
+        caught: SigSet(number(34).unwrap_or_default()),
     })
 }
 
@@ -122,6 +137,11 @@ pub fn state_word(state: Option<char>) -> &'static str {
         Some('X') => "dead",
         _ => "unknown",
     }
+}
+
+/// The number that the kernel gave last in our PID namespace, proc_sys_kernel(5); `None` where it does not say that.
+pub fn last_pid() -> Option<i32> {
+    std::str::from_utf8(&fs::read("/proc/sys/kernel/ns_last_pid").ok()?).ok()?.trim().parse().ok()
 }
 
 /// The arguments of a process, bytes that are no UTF-8 replaced; empty if it is gone, hidden, or overwrote them, and if

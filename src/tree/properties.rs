@@ -15,7 +15,7 @@ pub(crate) fn stat(bytes: &[u8]) {
     let mut draw = Draw(bytes);
     let (pid, parent, group) = (draw.pid(), draw.pid() - 1, draw.pid());
     let state = char::from(b"RSDZTtXI"[usize::from(draw.byte() % 8)]);
-    let numbers: Vec<u64> = (0..19).map(|_| draw.number()).collect();
+    let numbers: Vec<u64> = (0..25).map(|_| draw.number()).collect();
     let threads = u32::try_from(numbers[10] % 10_000).expect("small");
     let comm = draw.bytes(15);
     let mut line = format!("{pid} (").into_bytes();
@@ -28,10 +28,11 @@ pub(crate) fn stat(bytes: &[u8]) {
     let read = procfs::parse_stat(&line).expect("it is as the kernel writes it");
     assert_eq!(read.comm, String::from_utf8_lossy(comm));
     assert_eq!((read.state, read.parent, read.group), (state, Pid::from_raw(parent), group));
-    // Fields 11, 13, 14, 15, 22 and 24; the first of these numbers is field 10.
+    // Fields 11, 13, 14, 15, 22, 24, 32, 33 and 34; the first of these numbers is field 10.
     assert_eq!(read.child_faults, numbers[1].saturating_add(numbers[3]));
     assert_eq!(read.cpu, numbers[4].saturating_add(numbers[5]));
     assert_eq!((read.threads, read.start, read.resident), (threads, numbers[12], numbers[14]));
+    assert_eq!((read.blocked.0, read.ignored.0, read.caught.0), (numbers[22], numbers[23], numbers[24]));
 }
 
 /// Reads a piece as long as the next of these bytes says.

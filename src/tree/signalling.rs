@@ -4,7 +4,6 @@
 //!
 //! With few descriptors left the batches shrink, to one process in the end.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::descent::Line;
 use super::{Net, Process, Tree, is_late, procfs};
 use crate::signals::Sig;
 use crate::sys;
@@ -69,6 +69,15 @@ pub struct Sent {
     pub why: Option<io::Error>,
 }
 
+impl Sent {
+    /// Adds what became of the same signal to others.
+    pub fn append(&mut self, mut others: Sent) {
+        self.to.append(&mut others.to);
+        self.missed += others.missed;
+        self.why = others.why.or(self.why.take());
+    }
+}
+
 /// A receiver's pidfd.
 enum Aim<'a> {
     /// Of a child.
@@ -89,18 +98,39 @@ impl Aim<'_> {
     }
 }
 
+/// Receivers with their pidfds.
+type Aims<'a> = Vec<(&'a Process, Aim<'a>)>;
+
 /// The first receivers of those who are left.
 struct Aimed<'a> {
     /// How many they are.
     taken: usize,
     /// Who of them can be signalled.
-    aims: Vec<(Pid, Aim<'a>)>,
+    aims: Aims<'a>,
 }
 
+/// What is done with a confirmed process and its pidfd, and whether that succeeded.
+type Act<'a> = dyn FnMut(&Process, BorrowedFd<'_>) -> bool + 'a;
+
 impl Tree<'_> {
-    /// Sends a signal to those of a listing that are still alive and ours, in this order. Ends at this moment, if one is
-    /// given, but not before the first has got it.
+    /// Sends a signal to those of a listing that are still alive and ours, in this order.
     pub fn signal(&self, receivers: &[Receiver<'_>], sig: Sig, and_then: AndThen, until: Option<Duration>) -> Sent {
+        self.reach(receivers, until, &mut |_, pidfd| deliver(pidfd, sig, and_then))
+    }
+
+    /// The same with SIGTERM for those alone that ignore the other signal.
+    pub fn ask_deaf(&self, receivers: &[Receiver<'_>], to: Sig, until: Option<Duration>) -> Sent {
+        self.reach(receivers, until, &mut |process, pidfd| {
+            let stat = procfs::stat(process.pid).filter(|stat| process.started_at(stat.start));
+            // What was read is of the process that the pidfd means only if that has not been reaped.
+            let is_deaf = stat.is_some_and(|stat| stat.ignored.contains(to)) && !sys::has_exited(pidfd);
+            is_deaf && deliver(pidfd, Sig::TERM, AndThen::Continue)
+        })
+    }
+
+    /// Does this with those of a listing that are still alive and ours, in this order. Ends at this moment, if one is given,
+    /// but not before it was done with the first.
+    pub fn reach(&self, receivers: &[Receiver<'_>], until: Option<Duration>, act: &mut Act<'_>) -> Sent {
         let mut sent = Sent::default();
         let mut line = Line::new(batch());
         let mut rest = receivers;
@@ -112,8 +142,8 @@ impl Tree<'_> {
             let some = &rest[..rest.len().min(most)];
             let taken = match self.take_aim(some, &mut line, until) {
                 Ok(Aimed { taken, aims }) => {
-                    let is_sent = |(pid, aim): &(Pid, Aim<'_>)| deliver(aim.pidfd(), sig, and_then).then_some(*pid);
-                    sent.to.extend(aims.iter().filter_map(is_sent));
+                    let reached = aims.iter().filter(|(process, aim)| act(process, aim.pidfd()));
+                    sent.to.extend(reached.map(|(process, _)| process.pid));
                     taken
                 }
                 Err(_) if some.len() > 1 || !line.is_empty() => {
@@ -150,7 +180,7 @@ impl Tree<'_> {
                 None if process.net == Net::Boundary => open(process.pid)?.map(Aim::Opened),
                 None => line.confirm(process.pid)?.map(Aim::Confirmed),
             };
-            aims.extend(aim.map(|aim| (process.pid, aim)));
+            aims.extend(aim.map(|aim| (*process, aim)));
         }
         if aims.iter().any(|(_, aim)| matches!(aim, Aim::Opened(_))) {
             aims = self.prove(aims, line)?;
@@ -160,7 +190,7 @@ impl Tree<'_> {
 
     /// Leaves out those of the opened who are no members of the boundary. The pidfds were opened before membership is read
     /// again: who is still listed, and had not ended when that was read, is the process that the pidfd means.
-    fn prove<'a>(&self, aims: Vec<(Pid, Aim<'a>)>, line: &mut Line) -> io::Result<Vec<(Pid, Aim<'a>)>> {
+    fn prove<'a>(&self, aims: Aims<'a>, line: &mut Line) -> io::Result<Aims<'a>> {
         let members = match self.members() {
             Ok(members) => Some(members),
             Err(error) if sys::is_shortage(&error) && aims.len() > 1 => return Err(error),
@@ -168,7 +198,8 @@ impl Tree<'_> {
             Err(_) => None,
         };
         let mut proved = vec![];
-        for (pid, aim) in aims {
+        for (process, aim) in aims {
+            let pid = process.pid;
             let aim = match (aim, &members) {
                 (Aim::Opened(pidfd), Some(members)) => (members.contains(&pid.as_raw_pid())
                     && !sys::has_exited(pidfd.as_fd()))
@@ -180,92 +211,9 @@ impl Tree<'_> {
                 }
                 (aim, _) => Some(aim),
             };
-            proved.extend(aim.map(|aim| (pid, aim)));
+            proved.extend(aim.map(|aim| (process, aim)));
         }
         Ok(proved)
-    }
-}
-
-/// How often a line of descent that changes under our eyes is followed.
-const ATTEMPTS: usize = 5;
-
-/// A line of descent that seems longer is one that changes while it is read.
-const DEEPEST: usize = 1 << 16;
-
-/// Processes that were confirmed to descend from us, with the pidfds that make it stay so.
-struct Line {
-    /// How many of them are kept.
-    most: usize,
-    confirmed: BTreeMap<i32, Rc<OwnedFd>>,
-    /// The oldest first.
-    order: VecDeque<i32>,
-}
-
-impl Line {
-    fn new(most: usize) -> Line {
-        Line { most, confirmed: BTreeMap::new(), order: VecDeque::new() }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.order.is_empty()
-    }
-
-    /// A pidfd of a process that is proved to descend from us; `None` if that can't be shown.
-    ///
-    /// # Errors
-    /// The want of descriptors or memory.
-    fn confirm(&mut self, pid: Pid) -> io::Result<Option<Rc<OwnedFd>>> {
-        for _ in 0..ATTEMPTS {
-            if self.try_confirm(pid)? {
-                return Ok(self.get(pid).cloned());
-            }
-            // An ancestor that ends meanwhile has handed its children to us by the time its pidfd tells: ask again. Of
-            // one that has ended itself there is nothing to ask.
-            if procfs::try_stat(pid)?.is_none_or(|stat| stat.is_dead()) {
-                break;
-            }
-        }
-        Ok(None)
-    }
-
-    /// Going up, the numbers of its ancestors are read. Then, from the top, a pidfd of each is opened and its parent read
-    /// again while the parent's pidfd shows that it still lives, so that both numbers mean those very processes.
-    fn try_confirm(&mut self, pid: Pid) -> io::Result<bool> {
-        let me = sys::own_pid();
-        let parent_of = |pid| Ok::<_, io::Error>(procfs::try_stat(pid)?.and_then(|stat| stat.parent));
-        let mut ancestors = vec![];
-        let mut next = pid;
-        while next != me && self.get(next).is_none() && ancestors.len() < DEEPEST {
-            ancestors.push(next);
-            let Some(parent) = parent_of(next)? else { return Ok(false) };
-            next = parent;
-        }
-        for pid in ancestors.into_iter().rev() {
-            let Some(pidfd) = open(pid)? else { return Ok(false) };
-            let Some(parent) = parent_of(pid)? else { return Ok(false) };
-            // The status was that of the process which the pidfd means only if that has not been reaped.
-            if (parent != me && self.get(parent).is_none()) || sys::has_exited(pidfd.as_fd()) {
-                return Ok(false);
-            }
-            self.keep(pid, pidfd);
-        }
-        Ok(true)
-    }
-
-    fn get(&self, pid: Pid) -> Option<&Rc<OwnedFd>> {
-        self.confirmed.get(&pid.as_raw_pid()).filter(|pidfd| !sys::has_exited(pidfd.as_fd()))
-    }
-
-    /// Keeps one more; the oldest goes, which is never the parent of the next in a line.
-    fn keep(&mut self, pid: Pid, pidfd: OwnedFd) {
-        if self.confirmed.insert(pid.as_raw_pid(), pidfd.into()).is_none() {
-            self.order.push_back(pid.as_raw_pid());
-        }
-        if self.order.len() > self.most
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.confirmed.remove(&oldest);
-        }
     }
 }
 
@@ -282,7 +230,7 @@ pub(super) fn open(pid: Pid) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Sends a signal; whether that could be done.
-fn deliver(pidfd: BorrowedFd<'_>, sig: Sig, and_then: AndThen) -> bool {
+pub fn deliver(pidfd: BorrowedFd<'_>, sig: Sig, and_then: AndThen) -> bool {
     let is_sent = sys::send_signal(pidfd, sig).is_ok();
     if is_sent && and_then == AndThen::Continue && !matches!(sig, Sig::KILL | Sig::CONT) {
         // It may have acted on the first already.

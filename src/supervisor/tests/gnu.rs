@@ -63,3 +63,11 @@ fn gnu_continues_a_whole_tree_that_ctrl_z_suspended() {
     assert_eq!(run.deadline(), Some(10_000));
     assert_eq!(run.at(2, from_process(Sig::CONT)), [Action::Resume]);
 }
+
+#[test]
+fn gnu_asks_those_by_sigterm_who_outlive_the_command_and_ignore_what_was_passed_on() {
+    let mut run = Run::new(gnu(Duration::ZERO));
+    let _ = run.at(5, EXITED);
+    let stop = [Action::NoteLeftovers, Action::Stop(Sig::INT, Receivers::Tree), Action::AskDeaf(Sig::INT)];
+    assert_eq!(run.at(6, from_process(Sig::INT)), stop);
+}

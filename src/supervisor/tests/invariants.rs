@@ -41,6 +41,7 @@ pub(super) struct Past {
     pub(super) kills: usize,
     stops: usize,
     is_suspended: bool,
+    has_sent_term: bool,
     /// For how long the clock of `--timeout` has run.
     clock: Duration,
     /// When the tree was last known to do something, or to be held by job control.
@@ -64,6 +65,8 @@ impl Past {
     pub(super) fn add(&mut self, step: &Step) {
         self.kills += step.count(|action| *action == Action::Kill);
         self.stops += step.count(|action| matches!(action, Action::Stop(..)));
+        let sends_term = |action: &Action| matches!(action, Action::Stop(Sig::TERM, _) | Action::StopAgain(Sig::TERM));
+        self.has_sent_term |= step.asks(sends_term);
         self.is_suspended |= step.asks(|action| *action == Action::Suspend);
         self.is_suspended &= !step.asks(|action| *action == Action::Resume);
         let is_awake = step.event == Event::Active || step.before.phase == Phase::Paused;
@@ -255,6 +258,25 @@ pub(super) const INVARIANTS: &[(&str, Predicate)] = &[
         let is_whole = |receivers| matches!(receivers, Receivers::Tree | Receivers::NotCommandsGroup);
         let spares = |action: &Action| matches!(action, Action::Stop(_, receivers) if !is_whole(*receivers));
         step.after.outcome.end.is_none() || !step.asks(spares)
+    }),
+    (
+        "who ignores a signal is asked by SIGTERM only in a stop whose command has ended, and after that signal",
+        |step| {
+            let is_late = |sig| {
+                let sends =
+                    |action: &Action| matches!(action, Action::Stop(sent, _) | Action::StopAgain(sent) if *sent == sig);
+                let is_sent = step.asks(sends) || step.before.phase == Phase::Stopping;
+                is_sent && step.after.phase == Phase::Stopping && step.after.outcome.end.is_some()
+            };
+            step.actions
+                .iter()
+                .all(|action| !matches!(action, Action::AskDeaf(sig) if *sig == Sig::TERM || !is_late(*sig)))
+        },
+    ),
+    ("a command that ends in a stop without SIGTERM has those asked who ignore what was sent", |step| {
+        let ends = matches!(step.event, Event::CommandEnded(_)) && step.before.phase == Phase::Stopping;
+        let asks = step.asks(|action| matches!(action, Action::AskDeaf(_)));
+        !ends || step.is_gnu() || asks != step.past.has_sent_term
     }),
     ("under our own rules only a request to end begins a stop by signal", |step| match step.event {
         Event::Signal(sig, _) if !step.is_gnu() && step.enters(Phase::Stopping) => sig.is_request_to_end(),
