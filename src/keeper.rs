@@ -127,7 +127,6 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         plan: &plan,
         program: command.into_iter().next().unwrap_or_default(),
         command: None,
-        has_news: false,
         start,
         group: birth.join_group.map(Pid::as_raw_pid),
         receivers: None,
@@ -179,8 +178,6 @@ struct Keeper<'a> {
     program: OsString,
     /// The command until it is reaped.
     command: Option<Command>,
-    /// Whether exec has succeeded or failed.
-    has_news: bool,
     start: Duration,
     /// The process group that the command was born into.
     group: Option<i32>,
@@ -281,8 +278,8 @@ impl Keeper<'_> {
     /// Those of poll(2).
     fn wait(&self) -> Result<Vec<Wake>, Errno> {
         let watch = self.watch.as_ref();
-        let news = self.command.as_ref().filter(|_| !self.has_news && self.tells_the_start());
-        let news = news.map(|command| command.news.as_fd());
+        let news = self.command.as_ref().filter(|_| self.tells_the_start());
+        let news = news.and_then(|command| command.news.as_ref()).map(AsFd::as_fd);
         let events = watch.and_then(|_| self.boundary.events());
         let sources = [
             (Wake::Signals, Some(self.ties.signals.as_fd())),

@@ -106,8 +106,8 @@ pub struct Command {
     pub pid: Pid,
     /// Its pidfd.
     pub pidfd: OwnedFd,
-    /// Tells how exec went.
-    pub news: OwnedFd,
+    /// Tells how exec went, until that is known.
+    pub news: Option<OwnedFd>,
     /// Lets it go on to exec, where it waits for that.
     gate: Option<OwnedFd>,
 }
@@ -198,7 +198,7 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
         born => born,
     };
     let (pid, pidfd) = born.map_err(|(error, _)| error)?;
-    Ok(Command { pid, pidfd, news, gate: gate.map(|(_, opening)| opening) })
+    Ok(Command { pid, pidfd, news: Some(news), gate: gate.map(|(_, opening)| opening) })
 }
 
 /// Waits until the keeper is where it belongs, and this process in its group if it can't join that itself.
@@ -295,13 +295,18 @@ impl Command {
         let _ = rustix::io::write(&gate, &placed.map_or_else(Errno::raw_os_error, |()| 0).to_ne_bytes());
     }
 
-    /// Whether exec has succeeded or failed; never blocks.
-    pub fn news(&self) -> News {
+    /// Whether exec has succeeded or failed, once; never blocks. A stop that finds all other descriptors taken has that
+    /// of the pipe then.
+    pub fn take_news(&mut self) -> News {
+        let Some(pipe) = self.news.take() else { return News::Pending };
         let mut frame = [0; Trouble::FRAME];
-        match rustix::io::read(&self.news, &mut frame) {
+        match rustix::io::read(&pipe, &mut frame) {
             Ok(Trouble::FRAME) => Trouble::decode(frame).map_or(News::Gone, News::Trouble),
             Ok(_) => News::Gone,
-            Err(_) => News::Pending,
+            Err(_) => {
+                self.news = Some(pipe);
+                News::Pending
+            }
         }
     }
 }

@@ -263,6 +263,35 @@ fn who_leaves_both_nets_is_out_of_reach_but_in_a_pid_namespace() {
     }
 }
 
+/// pid_namespaces(7): who loses its parent there is the child of that namespace's init. All are confirmed before the first
+/// is signalled.
+#[test]
+fn who_joined_another_pid_namespace_gets_the_first_signal_that_its_parent_dies_of() {
+    needs::require!("cgroup", "root", "pidns", "nsenter");
+    for backend in [Backend::Cgroup, Backend::Subreaper] {
+        let mut elsewhere = Run::control(["unshare", "--pid", "--fork", "--kill-child", "cat"]).gated().spawn();
+        while kin::children(elsewhere.pid()).is_empty() {
+            std::thread::yield_now();
+        }
+        // The others give the parent time to die before its last child's turn comes.
+        let steps = format!(
+            "exec nsenter --pid=/proc/{}/ns/pid_for_children {} {} fork [ on TERM [ say term exit 0 ] say member hang ]
+            hang",
+            elsewhere.pid(),
+            fixture().display(),
+            "fork [ hang ] ".repeat(50)
+        );
+        let mut running = Run::new(backend).options("-k 1").fixture(&steps).may_leave().spawn();
+        running.expect("member");
+        running.signal(Signal::TERM);
+        running.expect("term");
+        running.wait();
+        running.all_die();
+        elsewhere.open_gate();
+        elsewhere.wait();
+    }
+}
+
 /// Without a cgroup whoever has become root can't be signalled by an ordinary user: the run says so.
 #[test]
 fn a_root_member_outlives_the_subreaper_of_a_user_and_is_named() {

@@ -23,6 +23,8 @@ fn limit(resource: Resource, number: u64) -> std::io::Result<()> {
 
 all_backends! {
     with_hardly_any_descriptors_a_run_ends_in_time_or_starts_nothing
+    with_hardly_any_descriptors_every_leftover_gets_the_first_signal
+    with_few_descriptors_left_by_the_caller_everyone_gets_the_first_signal
     what_cannot_be_left_running_by_pid_1_is_195_and_starts_nothing
 }
 
@@ -53,6 +55,51 @@ fn with_hardly_any_descriptors_a_run_ends_in_time_or_starts_nothing(backend: Bac
 
 fn with_hardly_any_descriptors_stubborn_members_end_too(backend: Backend) {
     with_descriptors(backend, "say started fork [ setsid ignore TERM hang ] ignore TERM hang", 137);
+}
+
+/// What few can be held at once is signalled in turn. Handlers are there from birth on.
+fn with_hardly_any_descriptors_every_leftover_gets_the_first_signal(backend: Backend) {
+    const MEMBERS: usize = 12;
+    let steps = format!("on TERM [ say term exit 0 ] say started {} exit 0", "fork [ hang ] ".repeat(MEMBERS));
+    for descriptors in 9..=20 {
+        let run = Run::new(backend).options("-k 20 --leftover-grace 0");
+        eprintln!("with {descriptors} descriptors");
+        let ended = run.setup(move || limit(Resource::Nofile, descriptors)).fixture(&steps).finish();
+        ended.exited_with_one_of(&[125, 195, 193]).took_less_than(LONG);
+        if ended.status.code() == Some(193) {
+            ended.said("term", MEMBERS);
+        }
+    }
+}
+
+/// Makes a limit of descriptors and takes all but so many of them.
+fn leave_free(descriptors: usize) -> std::io::Result<()> {
+    limit(Resource::Nofile, 128)?;
+    let mut taken = vec![];
+    while let Ok(copy) = rustix::io::dup(rustix::stdio::stderr()) {
+        taken.push(copy);
+    }
+    taken.truncate(taken.len() - descriptors);
+    std::mem::forget(taken);
+    Ok(())
+}
+
+/// A share of the limit says nothing where the caller has used up the rest.
+fn with_few_descriptors_left_by_the_caller_everyone_gets_the_first_signal(backend: Backend) {
+    const SIDE_BY_SIDE: usize = 24;
+    const IN_LINE: usize = 8;
+    let member = "on TERM [ say term exit 0 ] say ready";
+    let line = format!("{} {} ", format!("fork [ {member} ").repeat(IN_LINE), "hang ] ".repeat(IN_LINE));
+    let steps = format!("{} {line} {member} hang", format!("fork [ {member} hang ] ").repeat(SIDE_BY_SIDE));
+    for descriptors in [13, 14, 16, 20, 28] {
+        eprintln!("with {descriptors} descriptors");
+        let run = Run::new(backend).options("-k 20").setup(move || leave_free(descriptors));
+        let mut running = run.fixture(&steps).spawn();
+        let members = SIDE_BY_SIDE + IN_LINE + 1;
+        (0..members).for_each(|_| drop(running.expect("ready")));
+        running.signal(Signal::TERM);
+        running.wait().exited(0).said("term", members).took_less_than(LONG);
+    }
 }
 
 /// setrlimit(2): "SIGXFSZ". It is for whoever writes, and that is not the command.

@@ -155,9 +155,14 @@ fn who_is_born_while_the_stop_begins_gets_the_first_signal(backend: Backend) {
     let slowly = ["strace", "-DDD", "-f", "-qq", "-o", "/dev/null", "-e", "inject=readlinkat:delay_exit=300000:when=1"];
     for trap in ["", "trap 'exit 0' TERM; "] {
         let script = format!("{trap}for i in {{1..100}}; do sleep 100 & sleep .1; done; wait");
-        // The tracer holds the tether as well, and ends a little later.
-        let run = Run::new(backend).prefixed(slowly).options("-t 500ms -k 60").may_leave();
-        run.bash(&script).finish().exited(124).took_less_than(LONG);
+        let ends_at_once = || {
+            // The tracer holds the tether as well, and ends a little later.
+            let run = Run::new(backend).prefixed(slowly).options("-t 500ms -k 8").may_leave();
+            let ended = run.bash(&script).finish();
+            ended.exited(124).took < ms(8000)
+        };
+        // A job that is born at the very moment of the signal can't be told from a helper, and the tracer makes moments long.
+        assert!((0..3).any(|_| ends_at_once()), "who was born meanwhile had the whole grace: {script}");
     }
 }
 

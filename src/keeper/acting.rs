@@ -54,8 +54,8 @@ impl Keeper<'_> {
     /// Sends a signal to the whole tree, and no SIGCONT after it.
     fn send_alone(&mut self, sig: Sig) {
         let list = self.list();
-        let count = self.tree.signal(&list.iter().collect::<Vec<_>>(), sig, AndThen::Nothing, self.time_to_signal());
-        self.record("signal", Some(sig), Some(count));
+        let sent = self.tree.signal(&self.receivers_of(&list), sig, AndThen::Nothing, self.time_to_signal());
+        self.record("signal", Some(sig), Some(sent.to.len()));
     }
 
     /// When signalling one by one ends at the latest: it takes no more time than the stage has.

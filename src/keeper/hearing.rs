@@ -36,13 +36,8 @@ impl Keeper<'_> {
 
     /// Reads how exec went, once it is known.
     pub(super) fn hear_news(&mut self) {
-        if self.has_news {
-            return;
-        }
-        let Some(command) = &self.command else { return };
-        let news = command.news();
-        self.has_news = news != News::Pending;
-        let trouble = match news {
+        let Some(command) = &mut self.command else { return };
+        let trouble = match command.take_news() {
             News::Trouble(trouble) => trouble,
             News::Gone => return self.say_started(),
             News::Pending => return,

@@ -11,9 +11,11 @@ use crate::plan::{Personality, Verbosity};
 use crate::report::{ProcessReport, TreeReport};
 use crate::signals::Sig;
 use crate::sys;
-use crate::tree::{Picture, Process};
+use crate::tree::{Picture, Process, Sent};
+use crate::voice::in_words;
 
 use super::Keeper;
+use super::acting::processes;
 
 /// How long looking at processes may hold up the first signal.
 const LOOK: Duration = Duration::from_millis(15);
@@ -60,10 +62,18 @@ impl Keeper<'_> {
         self.leftovers = pids.zip(0..).collect();
     }
 
-    /// Leftovers among those who were sent a signal may end because of it.
-    pub(super) fn note_sent(&mut self, receivers: &[Process], sig: Sig) {
-        for index in receivers.iter().filter_map(|process| self.leftovers.get(&process.pid.as_raw_pid())) {
+    /// Leftovers among those who got a signal may end because of it. `which` says what was special about them.
+    pub(super) fn note_sent(&mut self, sent: &Sent, sig: Sig, which: &str) {
+        for index in sent.to.iter().filter_map(|pid| self.leftovers.get(&pid.as_raw_pid())) {
             self.report.leftovers[*index].sent(sig);
+        }
+        self.record("signal", Some(sig), Some(sent.to.len()));
+        self.voice.step(format_args!("sent SIG{sig} to {}{which}", processes(sent.to.len())));
+        if let Some(why) = self.tree.take_unread() {
+            self.voice.error(format_args!("cannot list the whole tree: {}", in_words(&why)));
+        }
+        if let Some(why) = &sent.why {
+            self.voice.error(format_args!("cannot send SIG{sig} to {}: {}", processes(sent.missed), in_words(why)));
         }
     }
 

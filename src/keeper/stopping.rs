@@ -1,15 +1,17 @@
 //! How the keeper asks the tree to end: whom the signals of a stop's stages reach.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::time::Duration;
+
+use rustix::process::Pid;
 
 use crate::signals::Sig;
 use crate::supervisor::Receivers;
 use crate::sys;
-use crate::tree::{AndThen, Births, Process, deliver};
+use crate::tree::{AndThen, Births, Process, Receiver, Sent, deliver};
 
 use super::Keeper;
-use super::acting::processes;
 
 /// How long those may be looked for at most who were born while the first signal was prepared.
 const LOOK_FOR_MISSED: Duration = Duration::from_millis(200);
@@ -34,7 +36,7 @@ impl Keeper<'_> {
             Receivers::NotCommandsGroup => !is_in_group(process),
         };
         let (mut reached, others): (Vec<Process>, Vec<Process>) = list.into_iter().partition(is_receiver);
-        let (mut count, before) = self.send(&reached, sig);
+        let (mut sent, before) = self.send(&reached, sig);
         if receivers == Receivers::NotCommandsGroup {
             // The terminal has sent them the signal, and they may be stopped.
             self.send(&others, Sig::CONT);
@@ -44,16 +46,14 @@ impl Keeper<'_> {
             let all_end = others.is_empty() && reached.iter().all(|process| process.is_ended_by(sig));
             let until = if all_end { None } else { Some(before) };
             let missed: Vec<Process> = self.missed(until, &reached, &others).into_iter().filter(is_receiver).collect();
-            count += self.send(&missed, sig).0;
+            sent.append(self.send(&missed, sig).0);
             reached.extend(missed);
         }
-        self.note_sent(&reached, sig);
         if receivers == Receivers::NotCommandsGroup {
             reached.extend(others);
         }
         self.receivers = Some(reached);
-        self.record("signal", Some(sig), Some(count));
-        self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
+        self.note_sent(&sent, sig, "");
     }
 
     /// Those who are not on the list of a stop though they were born before this moment, or at any, the command aside. A
@@ -71,10 +71,8 @@ impl Keeper<'_> {
         let mut still = self.still_there(self.receivers.iter().flatten());
         // Nobody gets it twice.
         still.retain(|process| sig != Sig::TERM || !self.asked.contains(&process.pid.as_raw_pid()));
-        let (count, _) = self.send(&still, sig);
-        self.note_sent(&still, sig);
-        self.record("signal", Some(sig), Some(count));
-        self.voice.step(format_args!("sent SIG{sig} to {}", processes(count)));
+        let (sent, _) = self.send(&still, sig);
+        self.note_sent(&sent, sig, "");
     }
 
     /// Some ignore a signal from the moment on at which they act on it: who could when it was sent is not deaf.
@@ -89,16 +87,11 @@ impl Keeper<'_> {
             return;
         }
         let still = self.still_there(receivers);
-        let asked = self.tree.ask_deaf(&still.iter().collect::<Vec<_>>(), to, self.time_to_signal());
-        if asked.is_empty() {
-            return;
+        let sent = self.tree.ask_deaf(&self.receivers_of(&still), to, self.time_to_signal());
+        if !sent.to.is_empty() || sent.why.is_some() {
+            self.note_sent(&sent, Sig::TERM, &format!(" that ignored SIG{to}"));
         }
-        let deaf: Vec<Process> =
-            still.into_iter().filter(|process| asked.contains(&process.pid.as_raw_pid())).collect();
-        self.note_sent(&deaf, Sig::TERM);
-        self.record("signal", Some(Sig::TERM), Some(deaf.len()));
-        self.voice.step(format_args!("sent SIGTERM to {} that ignored SIG{to}", processes(deaf.len())));
-        self.asked.extend(asked);
+        self.asked.extend(sent.to.into_iter().map(Pid::as_raw_pid));
     }
 
     /// Those of an earlier listing who are on one made now, as they are now.
@@ -110,15 +103,24 @@ impl Keeper<'_> {
         self.list().into_iter().filter(is_earlier).collect()
     }
 
-    /// Gives how many got it, and the moment right before the first did: who is born from then on may be a helper of those
-    /// who act on it.
-    fn send(&self, processes: &[Process], sig: Sig) -> (usize, Births) {
-        let is_for_command = processes.iter().any(|process| self.is_command(process));
-        let rest: Vec<&Process> = processes.iter().filter(|process| !self.is_command(process)).collect();
-        let before = Births::now();
-        let reached = is_for_command
-            && self.command.as_ref().is_some_and(|command| deliver(&command.pidfd, sig, AndThen::Continue));
-        (usize::from(reached) + self.tree.signal(&rest, sig, AndThen::Continue, self.time_to_signal()), before)
+    /// Gives who got it, and the moment right before the first did: who is born from then on may be a helper of those who
+    /// act on it.
+    fn send(&self, processes: &[Process], sig: Sig) -> (Sent, Births) {
+        let mut before = None;
+        let sent = self.tree.reach(&self.receivers_of(processes), self.time_to_signal(), &mut |_, pidfd| {
+            before.get_or_insert_with(Births::now);
+            deliver(pidfd, sig, AndThen::Continue)
+        });
+        (sent, before.unwrap_or_else(Births::now))
+    }
+
+    /// The command comes first, by its own pidfd, which none of the others' need can take away.
+    pub(super) fn receivers_of<'a>(&'a self, processes: &'a [Process]) -> Vec<Receiver<'a>> {
+        let pidfd = |process: &Process| Some(self.command.as_ref()?.pidfd.as_fd()).filter(|_| self.is_command(process));
+        let mut receivers: Vec<Receiver<'_>> =
+            processes.iter().map(|process| Receiver { process, pidfd: pidfd(process) }).collect();
+        receivers.sort_by_key(|receiver| receiver.pidfd.is_none());
+        receivers
     }
 
     /// The command's process group, or once it has ended the one that it was born into.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
-use super::{AndThen, Tree, procfs};
+use super::{AndThen, Receiver, Tree, procfs};
 use crate::boundary::Occupancy;
 use crate::signals::Sig;
 use crate::sys::{self, Reaped};
@@ -147,7 +147,8 @@ impl Tree<'_> {
 
     fn kill_listed(&self) {
         let list = self.list(None);
-        self.signal(&list.iter().collect::<Vec<_>>(), Sig::KILL, AndThen::Nothing, None);
+        let receivers: Vec<Receiver<'_>> = list.iter().map(Receiver::from).collect();
+        self.signal(&receivers, Sig::KILL, AndThen::Nothing, None);
     }
 
     fn kill_boundary(&self) {

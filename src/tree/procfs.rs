@@ -78,7 +78,19 @@ impl Stat {
 
 /// Reads a process's status line; `None` if it is gone or hidden.
 pub fn stat(pid: Pid) -> Option<Stat> {
-    parse_stat(&fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?)
+    try_stat(pid).ok().flatten()
+}
+
+/// The same for those to whom a process that they fail to see is not nobody.
+///
+/// # Errors
+/// The want of descriptors or memory.
+pub fn try_stat(pid: Pid) -> io::Result<Option<Stat>> {
+    match fs::read(format!("/proc/{}/stat", pid.as_raw_pid())) {
+        Ok(line) => Ok(parse_stat(&line)),
+        Err(error) if sys::is_shortage(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The name is anything between the first `(` and the last `)`.

@@ -47,14 +47,34 @@ fn remove_children(directory: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Sends SIGKILL to each process in a cgroup and below it. One that forks meanwhile may leave its child out.
 pub(super) fn kill_members(directory: &OwnedFd) -> io::Result<()> {
-    for batch in members(directory)?.chunks(crate::tree::batch()) {
-        let pidfds: Vec<(Pid, OwnedFd)> =
-            batch.iter().filter_map(|pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?))).collect();
-        // Opened first, then confirmed: a pid that was reused in between is no member now.
-        let still: BTreeSet<i32> = members(directory)?.into_iter().map(Pid::as_raw_pid).collect();
-        for (_, pidfd) in pidfds.iter().filter(|(pid, _)| still.contains(&pid.as_raw_pid())) {
-            let _ = sys::send_signal(pidfd.as_fd(), Sig::KILL);
+    members(directory)?.chunks(crate::tree::batch()).try_for_each(|pids| kill_these(directory, pids))
+}
+
+/// Kills members of a cgroup, with few descriptors left in halves, down to each alone.
+fn kill_these(directory: &OwnedFd, pids: &[Pid]) -> io::Result<()> {
+    match kill_at_once(directory, pids) {
+        Err(error) if sys::is_shortage(&error) && pids.len() > 1 => {
+            let (some, others) = pids.split_at(pids.len() / 2);
+            kill_these(directory, some).and(kill_these(directory, others))
         }
+        result => result,
+    }
+}
+
+fn kill_at_once(directory: &OwnedFd, pids: &[Pid]) -> io::Result<()> {
+    let mut pidfds = vec![];
+    for pid in pids {
+        match pidfd_open(*pid, PidfdFlags::empty()).map_err(io::Error::from) {
+            Ok(pidfd) => pidfds.push((*pid, pidfd)),
+            Err(error) if sys::is_shortage(&error) => return Err(error),
+            // It has ended.
+            Err(_) => {}
+        }
+    }
+    // Opened first, then confirmed: a pid that was reused in between is no member now.
+    let still: BTreeSet<i32> = members(directory)?.into_iter().map(Pid::as_raw_pid).collect();
+    for (_, pidfd) in pidfds.iter().filter(|(pid, _)| still.contains(&pid.as_raw_pid())) {
+        let _ = sys::send_signal(pidfd.as_fd(), Sig::KILL);
     }
     Ok(())
 }
@@ -75,9 +95,17 @@ fn gather(directory: BorrowedFd<'_>, pids: &mut Vec<Pid>) -> io::Result<()> {
         Err(error) if is_gone(&error) => return Ok(()),
         Err(error) => return Err(error),
     }
-    for name in children(directory)? {
-        if let Ok(child) = open_child(directory, &name) {
-            gather(child.as_fd(), pids)?;
+    let names = match children(directory) {
+        // It was removed in between.
+        Err(error) if is_gone(&error) => return Ok(()),
+        names => names?,
+    };
+    for name in names {
+        match open_child(directory, &name).map_err(io::Error::from) {
+            Ok(child) => gather(child.as_fd(), pids)?,
+            // Not to have seen who is in there is not to say that nobody is.
+            Err(error) if sys::is_shortage(&error) => return Err(error),
+            Err(_) => {}
         }
     }
     Ok(())
