@@ -34,7 +34,7 @@ fn proc_shows_the_namespace_and_nothing_else() {
     require!("pidns");
     let script = "cd /proc; echo [0-9]*; read -r _ name _ <1/stat; echo $name $$ $PPID";
     let inside = format!("{script}; [ $(readlink self/ns/pid) != {} ]", own_namespace());
-    run().bash(&inside).finish().exited(0).printed("1 2\n(treekill-run) 2 0\n");
+    run().bash(&inside).finish().exited(0).printed("1 2\n(tk-keeper) 2 0\n");
 }
 
 /// As for a process that `docker exec` starts: its parent has no number in there.
