@@ -54,7 +54,12 @@ pub(super) fn start(
             }
         };
         // Before anything that takes a while: what the terminal sends from now on the child has as well.
-        let missed = if setup.plan.policy.is_in_terminal { sys::pending() } else { SigSet::default() };
+        let missed = match setup.plan.policy.is_in_terminal {
+            // A deputy's keeper is born later, at a moment that is not known here.
+            true if needs_deputy => SigSet::ALL,
+            true => sys::pending(),
+            false => SigSet::default(),
+        };
         let ours = if needs_deputy { 2 } else { 1 };
         has_listened |= matches!(net, Net::Promised(_));
         let why = match settle(net, child, ours, &setup, &socket) {

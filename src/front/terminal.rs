@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fstat, makedev, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
+use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use crate::sys;
@@ -37,6 +38,10 @@ impl Terminal {
     /// pipeline. SIGTTOU must be blocked.
     pub(super) fn give_back(&self) {
         let Some((group, modes)) = &self.before else { return };
+        // The modes are those of the script that goes on meanwhile.
+        if is_in_background_of_a_script() {
+            return;
+        }
         // It takes a while: before the looks that are to be young when something is done.
         if self.has_foreground(*group) && has_reading_neighbour(*group) {
             return;
@@ -55,6 +60,12 @@ impl Terminal {
     fn has_foreground(&self, group: Pid) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
     }
+}
+
+/// Whether this is what a shell without job control has started by `&`: that is in the group of the shell and has /dev/null
+/// as its stdin, null(4).
+fn is_in_background_of_a_script() -> bool {
+    fstat(stdin()).is_ok_and(|status| status.st_rdev == makedev(1, 3))
 }
 
 /// Whether somebody else of this group may read its terminal, who neither called us nor was started by us: those wait for

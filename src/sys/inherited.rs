@@ -4,7 +4,7 @@
 //! `.init_array` runs earlier. It may call nothing that needs a runtime.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use nix::libc;
 use rustix::fs::{Mode, OFlags};
@@ -26,6 +26,12 @@ pub struct Inherited {
 static MASK: AtomicU64 = AtomicU64::new(0);
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
+static IS_UNFILTERED: AtomicBool = AtomicBool::new(false);
+
+/// Whether it is certain that no filter of system calls, seccomp(2), may end this process for one that it could do without.
+pub(super) fn is_unfiltered() -> bool {
+    IS_UNFILTERED.load(Relaxed)
+}
 
 /// The state at the start of this program.
 pub fn inherited() -> Inherited {
@@ -56,7 +62,9 @@ extern "C" fn capture() {
     CLOSED.store(closed, Relaxed);
     MASK.store(mask().0, Relaxed);
     let one_by_one = || Sig::all().filter(|&sig| disposition(sig) == Disposition::Ignore).collect();
-    IGNORED.store(ignored().unwrap_or_else(one_by_one).0, Relaxed);
+    let (ignored, is_unfiltered) = read_status().unwrap_or_else(|| (one_by_one(), false));
+    IGNORED.store(ignored.0, Relaxed);
+    IS_UNFILTERED.store(is_unfiltered, Relaxed);
 }
 
 /// Opens /dev/null over the standard streams that were closed, so that no descriptor of ours is taken for one.
@@ -69,16 +77,19 @@ pub fn fill_standard_streams() {
     }
 }
 
-/// The ignored signals as /proc/self/status lists them, proc_pid_status(5): three system calls instead of one a signal.
-/// `None` where it can't be read, or says so many groups before them that it is long.
-fn ignored() -> Option<SigSet> {
-    const KEY: &[u8] = b"\nSigIgn:\t";
+/// The ignored signals as /proc/self/status lists them, proc_pid_status(5): three system calls instead of one a signal. And
+/// whether it says that there is no filter of system calls. `None` where it can't be read, or says so many groups before them
+/// that it is long.
+fn read_status() -> Option<(SigSet, bool)> {
+    const IGNORED: &[u8] = b"\nSigIgn:\t";
+    const UNFILTERED: &[u8] = b"\nSeccomp:\t0\n";
     let file = rustix::fs::open(c"/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0; 4096];
     let length = rustix::io::read(&file, &mut text).ok()?;
-    let at = text[..length].windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    let find = |words: &[u8]| text[..length].windows(words.len()).position(|window| window == words);
+    let at = find(IGNORED)? + IGNORED.len();
     let digits = std::str::from_utf8(text[..length].get(at..at + 16)?).ok()?;
-    u64::from_str_radix(digits, 16).ok().map(SigSet)
+    Some((u64::from_str_radix(digits, 16).ok().map(SigSet)?, find(UNFILTERED).is_some()))
 }
 
 #[cfg(test)]
@@ -88,7 +99,7 @@ mod tests {
     #[test]
     fn the_status_file_says_what_the_kernel_does() {
         let one_by_one: SigSet = Sig::all().filter(|&sig| disposition(sig) == Disposition::Ignore).collect();
-        assert_eq!(ignored().map(|set| set.0), Some(one_by_one.0));
+        assert_eq!(read_status().map(|(ignored, _)| ignored.0), Some(one_by_one.0));
         // std ignores it.
         assert!(one_by_one.contains(Sig::PIPE));
     }

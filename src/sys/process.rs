@@ -13,6 +13,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::checked;
+use super::inherited::is_unfiltered;
 use crate::outcome::End;
 use crate::signals::Sig;
 
@@ -108,8 +109,12 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<Pid>> {
 }
 
 /// Lets the process that forked us go on where we run, when our end wakes it: another CPU would take longer to wake than it
-/// has left to run. Nothing depends on that, so an error is none, sched_setaffinity(2). It has the pid, as long as it lives.
+/// has left to run. Nothing depends on that, so an error is none, sched_setaffinity(2); and where there is a filter of system
+/// calls, this one may be what it kills for. The forker has the pid, as long as it lives.
 pub fn lend_cpu_to_forker() {
+    if !is_unfiltered() {
+        return;
+    }
     let (mut cpu, mut here) = (0_u32, CpuSet::new());
     // SAFETY: the kernel writes a number where there is room for one, getcpu(2).
     let told = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, 0_usize, 0_usize) };

@@ -140,17 +140,20 @@ impl Tree<'_> {
         while !rest.is_empty() && (rest.len() == receivers.len() || !is_late(until)) {
             let most = if rest[0].pidfd.is_some() && !has_loose { 1 } else { line.most };
             let some = &rest[..rest.len().min(most)];
+            // What it holds can be let go for another attempt, but not what this one comes to hold.
+            let had_more = !line.is_empty();
             let taken = match self.take_aim(some, &mut line, until) {
                 Ok(Aimed { taken, aims }) => {
                     let reached = aims.iter().filter(|(process, aim)| act(process, aim.pidfd()));
                     sent.to.extend(reached.map(|(process, _)| process.pid));
                     taken
                 }
-                Err(_) if some.len() > 1 || !line.is_empty() => {
+                Err(_) if some.len() > 1 || had_more => {
                     line = Line::new((some.len() / 2).max(1));
                     continue;
                 }
                 Err(error) => {
+                    line = Line::new(1);
                     sent.missed += 1;
                     sent.why = Some(error);
                     1

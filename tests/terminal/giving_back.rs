@@ -25,6 +25,7 @@ both_backends! {
     the_foreground_is_given_back_when_the_command_was_killed
     the_foreground_is_given_back_when_the_command_died_of_the_first_signal
     the_modes_stay_in_a_new_session
+    the_modes_stay_when_a_script_goes_on_meanwhile
     the_modes_are_given_back_when_a_signal_to_us_ended_the_command
 }
 
@@ -131,6 +132,20 @@ fn the_modes_stay_while_a_pager_reads_behind_the_command(backend: Backend) {
     shell.command("");
     shell.ends_with(0);
     shell.leave();
+}
+
+/// It asks for a password, say, and a shell without job control has what it starts by `&` in its own group.
+fn the_modes_stay_when_a_script_goes_on_meanwhile(backend: Backend) {
+    for program in ["$TK -t 300ms -k 60 $FX hang", "$TK -t 300ms -k 100ms $FX ignore TERM hang"] {
+        let mut shell = Shell::new(backend);
+        let script = format!("{program} & stty -echo; wait $!; $FX say status-$? say caller read exit 0");
+        shell.command(&format!("bash -c '{script}'"));
+        shell.expect("caller");
+        assert!(!shell.echoes(), "the modes are another's");
+        shell.command("");
+        shell.ends_with(0);
+        shell.leave();
+    }
 }
 
 /// What can't reach the terminal can't have changed it.
