@@ -54,12 +54,7 @@ pub(super) fn start(
             }
         };
         // Before anything that takes a while: what the terminal sends from now on the child has as well.
-        let missed = match setup.plan.policy.is_in_terminal {
-            // A deputy's keeper is born later, at a moment that is not known here.
-            true if needs_deputy => SigSet::ALL,
-            true => sys::pending(),
-            false => SigSet::default(),
-        };
+        let missed = missed_by_keeper(&setup, needs_deputy);
         let ours = if needs_deputy { 2 } else { 1 };
         has_listened |= matches!(net, Net::Promised(_));
         let why = match settle(net, child, ours, &setup, &socket) {
@@ -81,6 +76,16 @@ pub(super) fn start(
     }
     let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
     Err(Failed::Unavailable(format!("no backend works here: {}", reasons.join("; "))))
+}
+
+/// Right after the fork: what the terminal may have sent without the keeper's having it.
+fn missed_by_keeper(setup: &Setup, needs_deputy: bool) -> SigSet {
+    match setup.plan.policy.is_in_terminal {
+        // A deputy's keeper is born later, at a moment that is not known here.
+        true if needs_deputy => SigSet::ALL,
+        true => sys::pending(),
+        false => SigSet::default(),
+    }
 }
 
 /// Ends the child that there is no scope around; gives why there is none, unless that ends the run.
