@@ -136,12 +136,15 @@ fn the_modes_stay_while_a_pager_reads_behind_the_command(backend: Backend) {
 
 /// It asks for a password, say, and a shell without job control has what it starts by `&` in its own group.
 fn the_modes_stay_when_a_script_goes_on_meanwhile(backend: Backend) {
-    for program in ["$TK -t 300ms -k 60 $FX hang", "$TK -t 300ms -k 100ms $FX ignore TERM hang"] {
+    for program in ["$TK -t 1 -k 60 $FX say ready hang", "$TK -t 1 -k 100ms $FX ignore TERM say ready hang"] {
         let mut shell = Shell::new(backend);
-        let script = format!("{program} & stty -echo; wait $!; $FX say status-$? say caller read exit 0");
+        let script = format!("{program} & read -r line; stty -echo; wait $!; $FX say caller read exit 0");
         shell.command(&format!("bash -c '{script}'"));
+        // The wrapper has seen the modes as they were.
+        shell.expect("ready");
+        shell.command("");
         shell.expect("caller");
-        assert!(!shell.echoes(), "the modes are another's");
+        assert!(!shell.echoes(), "the modes are those before the script's");
         shell.command("");
         shell.ends_with(0);
         shell.leave();
