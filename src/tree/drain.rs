@@ -26,6 +26,10 @@ pub enum Drained {
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// The wait for news after which all are looked for, not only our children. A thousand dying processes keep the CPUs for
+/// milliseconds from the first whose end we hear of, and looking for them takes longer than they do.
+const LONG_PAUSE: Duration = Duration::from_millis(8);
+
 /// A dying task may hold its cgroup for some microseconds after it was reaped, from Linux 6.19 on.
 const FIRST_LINGER: Duration = Duration::from_micros(50);
 
@@ -120,8 +124,10 @@ impl Tree<'_> {
             } else {
                 // Nobody died in this time: something holds up a part of the tree that is out of reach from here, or
                 // cgroup.kill has passed over a process whose first thread has ended.
-                self.kill_boundary();
-                self.kill_listed();
+                if pause >= LONG_PAUSE {
+                    self.kill_boundary();
+                    self.kill_listed();
+                }
                 next_sweep = Duration::ZERO;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         ["layout", program] => layout::print(program),
         ["calls", program] => weight::list_calls(program),
         ["inside", words @ ..] => storms::inside(words),
-        ["raw-kill", board, cgroup, count] => match stops::raw_kill(board, cgroup, count) {
+        ["raw-kill", board, cgroup, count, before] => match stops::raw_kill(board, cgroup, count, before) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
         },

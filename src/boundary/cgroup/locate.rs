@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, open, readlink, statfs};
+use rustix::fs::{Mode, open, stat, statfs};
 
 use super::directory::{READ, read_whole};
 use crate::voice::in_words;
@@ -52,7 +52,7 @@ pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
 
 /// Whether this process is in the first cgroup namespace, cgroup_namespaces(7), whose number is fixed, linux/nsfs.h.
 fn sees_all_cgroups() -> bool {
-    readlink("/proc/self/ns/cgroup", vec![]).is_ok_and(|link| link.as_bytes() == b"cgroup:[4026531835]")
+    stat("/proc/self/ns/cgroup").is_ok_and(|namespace| namespace.st_ino == 4_026_531_835)
 }
 
 /// The path in the v2 hierarchy, from the line `0::PATH`, cgroups(7). A name may end in a carriage return.
