@@ -2,15 +2,18 @@
 //! that out. Moments are times on the monotonic clock, as everywhere.
 //!
 //! ```text
-//! Running ----- command ended ----> Lingering ---- empty ----> Over
-//!    |                                  |                        ^
-//!    | deadline, signal, idle,          | grace over, signal     |
-//!    | parent died                      v                        |
-//!    +-----------------------------> Stopping ----- empty -------+
-//!    |                                  | last stage, second     |
-//!    | front died                       v signal, front died     |
-//!    +-----------------------------> Killing -- empty, survived -+
+//! Running ----- command ended ----> Lingering ---- empty, -----> Over
+//!    |                                |     |       released      ^
+//!    | deadline, signal,              |     | grace over, signal, |
+//!    | idle, parent died              |     v idle, parent died   |
+//!    +------------------------------- | -> Stopping --- empty ----+
+//!    |                                |     |                     |
+//!    | front died,                    |     | last stage, second signal,
+//!    | failure                        v     v front died, failure |
+//!    +-----------------------------> Killing --- empty, survived -+
 //! ```
+//!
+//! Without a guard, the death of the front leads to Over instead, and nothing is killed.
 
 mod idleness;
 mod jobs;
@@ -44,6 +47,15 @@ enum State {
     Over,
 }
 
+/// What begins a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trigger {
+    /// A limit that has passed, or the death of the parent.
+    Limit,
+    /// A signal that somebody sent, which takes the place of the first stage's.
+    Signal(Sig, Source),
+}
+
 /// One run, from the birth of the command to the proof that its tree is gone.
 #[derive(Debug)]
 pub struct Supervisor {
@@ -53,8 +65,8 @@ pub struct Supervisor {
     idleness: Option<Idleness>,
     /// When those who are kept are looked for once more.
     keep_again_at: Option<Duration>,
-    /// What follows once those who are kept are safe: the end of the others, and the signal that asked for it.
-    end_of_leftovers: Option<Option<(Sig, Source)>>,
+    /// What asked for the end of the leftovers, which begins once those who are kept are safe.
+    end_of_leftovers: Option<Trigger>,
     stages: Stages,
     outcome: Outcome,
     /// The command is stopped, by whatever.
@@ -132,7 +144,7 @@ impl Supervisor {
             }
             Event::Idle if idleness.is_over(now) => {
                 self.outcome.cause = Cause::Idle;
-                Some(self.stop(now, None))
+                Some(self.stop(now, Trigger::Limit))
             }
             _ => None,
         }
@@ -195,22 +207,7 @@ impl Supervisor {
                 self.outcome.failure = Some(failure);
                 vec![]
             }
-            Event::CommandEnded(end) => {
-                self.outcome.end = Some(end);
-                self.give_time_back(now, paused_at);
-                let grace = after(now, Some(self.policy.leftover_grace));
-                let until = match self.policy.leftovers {
-                    Leftovers::Kill | Leftovers::Leave => grace,
-                    Leftovers::Wait => self.deadline,
-                };
-                self.state = State::Lingering { until };
-                if !self.policy.keeps {
-                    return vec![];
-                }
-                // Some may not yet be what they are to be kept for: they are looked for once more after the grace.
-                self.keep_again_at = grace;
-                vec![Action::Keep]
-            }
+            Event::CommandEnded(end) => self.linger(now, end, paused_at),
             Event::CommandStopped(sig) if self.policy.is_in_terminal && sig.is_job_stop() => {
                 self.stop_by_terminal(now, sig, paused_at);
                 vec![Action::TellStopped(sig)]
@@ -222,12 +219,12 @@ impl Supervisor {
             }
             Event::Tick if paused_at.is_none() && has_passed(self.deadline, now) => {
                 self.outcome.cause = Cause::TimedOut;
-                self.stop(now, None)
+                self.stop(now, Trigger::Limit)
             }
             Event::Signal(sig, source) => self.signal_while_running(now, sig, source, paused_at),
             Event::ParentDied => {
                 self.outcome.cause = Cause::ParentDied;
-                self.stop(now, None)
+                self.stop(now, Trigger::Limit)
             }
             Event::FrontDied => self.front_died(),
             Event::Empty
@@ -242,6 +239,24 @@ impl Supervisor {
         }
     }
 
+    /// The command has ended by itself: its leftovers get their time.
+    fn linger(&mut self, now: Duration, end: End, paused_at: Option<Duration>) -> Vec<Action> {
+        self.outcome.end = Some(end);
+        self.give_time_back(now, paused_at);
+        let grace = after(now, Some(self.policy.leftover_grace));
+        let until = match self.policy.leftovers {
+            Leftovers::Kill | Leftovers::Leave => grace,
+            Leftovers::Wait => self.deadline,
+        };
+        self.state = State::Lingering { until };
+        if !self.policy.keeps {
+            return vec![];
+        }
+        // Some may not yet be what they are to be kept for: they are looked for once more after the grace.
+        self.keep_again_at = grace;
+        vec![Action::Keep]
+    }
+
     fn while_lingering(&mut self, now: Duration, event: Event, until: Option<Duration>) -> Vec<Action> {
         match event {
             Event::Empty => self.over(),
@@ -249,23 +264,34 @@ impl Supervisor {
                 self.keep_again_at = None;
                 vec![Action::Keep]
             }
-            Event::Kept => self.end_of_leftovers.take().map_or(vec![], |relayed| self.stop_leftovers(now, relayed)),
+            Event::Kept => self.end_of_leftovers.take().map_or(vec![], |trigger| self.stop_leftovers(now, trigger)),
             Event::Tick if has_passed(until, now) => match self.policy.leftovers {
-                Leftovers::Kill => self.end_leftovers(now, None),
+                Leftovers::Kill => self.end_leftovers(now, Trigger::Limit),
                 Leftovers::Leave => self.release(),
                 Leftovers::Wait => {
                     self.outcome.cause = Cause::TimedOut;
-                    self.stop(now, None)
+                    self.stop(now, Trigger::Limit)
                 }
             },
             // The job that the shell waits for is the front now.
             Event::Signal(sig, Source::Terminal) if sig.is_job_stop() => vec![Action::TellStopped(sig)],
             // From the terminal too: there is no command any more that could decide what Ctrl-C means.
-            Event::Signal(sig, source) if self.begins_stop(sig) => self.end_leftovers(now, Some((sig, source))),
-            Event::ParentDied => self.end_leftovers(now, None),
+            Event::Signal(sig, source) if self.begins_stop(sig) => {
+                self.end_leftovers(now, Trigger::Signal(sig, source))
+            }
+            Event::ParentDied => self.end_leftovers(now, Trigger::Limit),
             Event::FrontDied if self.policy.leftovers == Leftovers::Leave => self.release(),
             Event::FrontDied => self.front_died(),
-            _ => vec![],
+            Event::NotStarted(_)
+            | Event::CommandEnded(_)
+            | Event::CommandStopped(_)
+            | Event::CommandContinued
+            | Event::Survived
+            | Event::Signal(..)
+            | Event::Active
+            | Event::Idle
+            | Event::Tick
+            | Event::Broken => vec![],
         }
     }
 
@@ -298,7 +324,15 @@ impl Supervisor {
             },
             Event::Signal(sig, source) => relay(sig, source),
             Event::FrontDied => self.front_died(),
-            _ => vec![],
+            Event::CommandStopped(_)
+            | Event::CommandContinued
+            | Event::Survived
+            | Event::ParentDied
+            | Event::Active
+            | Event::Idle
+            | Event::Kept
+            | Event::Tick
+            | Event::Broken => vec![],
         }
     }
 
@@ -318,7 +352,16 @@ impl Supervisor {
                 self.outcome.survived = true;
                 self.over()
             }
-            _ => vec![],
+            Event::CommandStopped(_)
+            | Event::CommandContinued
+            | Event::Signal(..)
+            | Event::FrontDied
+            | Event::ParentDied
+            | Event::Active
+            | Event::Idle
+            | Event::Kept
+            | Event::Tick
+            | Event::Broken => vec![],
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Event, State, Supervisor, after};
+use super::{Action, Event, State, Supervisor, Trigger, after};
 use crate::outcome::Cause;
 use crate::plan::Personality;
 use crate::signals::Sig;
@@ -20,15 +20,15 @@ impl Supervisor {
         match (sig, source) {
             (sig, Source::Process) if self.is_expiry(sig) => {
                 self.outcome.cause = Cause::TimedOut;
-                self.stop(now, None)
+                self.stop(now, Trigger::Limit)
             }
             (sig, Source::Process) if self.begins_stop(sig) => {
                 self.outcome.cause = Cause::Signal(sig);
-                self.stop(now, Some((sig, Source::Process)))
+                self.stop(now, Trigger::Signal(sig, Source::Process))
             }
             (Sig::HUP, Source::Terminal) => {
                 self.outcome.cause = Cause::Signal(Sig::HUP);
-                self.stop(now, Some((Sig::HUP, Source::Terminal)))
+                self.stop(now, Trigger::Signal(Sig::HUP, Source::Terminal))
             }
             // In a session of its own nobody else stops the tree at Ctrl-Z, and by default it would ignore the signal.
             (sig, Source::Terminal) if sig.is_job_stop() && !self.policy.is_in_terminal => {

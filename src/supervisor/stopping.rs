@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Receivers, State, Supervisor, after};
+use super::{Action, Receivers, State, Supervisor, Trigger, after};
 use crate::cli::SignalTo;
 use crate::outcome::{Cause, Failure};
 use crate::plan::Personality;
@@ -19,30 +19,28 @@ impl Supervisor {
         if now.saturating_sub(first) >= REPEAT { self.kill() } else { vec![] }
     }
 
-    /// A relayed signal takes the place of the first stage's.
-    pub(super) fn stop(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
-        if let Some((sig, source)) = relayed {
-            self.stages = self.stages.starting_with(sig);
-            self.requested_at = Some(now).filter(|_| source == Source::Process);
-        }
-        self.enter_stage(now, now, 0, relayed.map(|(_, source)| source))
+    pub(super) fn stop(&mut self, now: Duration, trigger: Trigger) -> Vec<Action> {
+        let Trigger::Signal(sig, source) = trigger else { return self.enter_stage(now, now, 0, None) };
+        self.stages = self.stages.starting_with(sig);
+        self.requested_at = Some(now).filter(|_| source == Source::Process);
+        self.enter_stage(now, now, 0, Some(source))
     }
 
     /// Those who are kept come out of reach first.
-    pub(super) fn end_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
+    pub(super) fn end_leftovers(&mut self, now: Duration, trigger: Trigger) -> Vec<Action> {
         if !self.policy.keeps {
-            return self.stop_leftovers(now, relayed);
+            return self.stop_leftovers(now, trigger);
         }
         self.keep_again_at = None;
-        self.end_of_leftovers = Some(relayed);
+        self.end_of_leftovers = Some(trigger);
         vec![Action::Keep]
     }
 
-    pub(super) fn stop_leftovers(&mut self, now: Duration, relayed: Option<(Sig, Source)>) -> Vec<Action> {
+    pub(super) fn stop_leftovers(&mut self, now: Duration, trigger: Trigger) -> Vec<Action> {
         self.outcome.left_over = true;
         self.stages = self.policy.leftover_stages.clone();
         let mut actions = vec![Action::NoteLeftovers];
-        actions.extend(self.stop(now, relayed));
+        actions.extend(self.stop(now, trigger));
         actions
     }
 

@@ -90,15 +90,10 @@ impl Tree<'_> {
         let mut next_sweep = Duration::ZERO;
         let mut dying = Dying::default();
         loop {
-            let start = sys::now();
             let mut bound = REAP_AT_LEAST;
-            if start >= next_sweep {
-                dying.pids = self.kill_children();
+            if sys::now() >= next_sweep {
+                (dying, next_sweep) = self.sweep();
                 bound = bound.max(dying.pids.len());
-                // The boundary's own kill has reached nearly all: sweeping takes no more than a small share of the time.
-                if self.boundary.events().is_some() {
-                    next_sweep = sys::now() + (sys::now() - start).max(FIRST_PAUSE) * 8;
-                }
             }
             match dying.reap_some(bound, on_reaped) {
                 Reaped::NoChildren => return true,
@@ -132,6 +127,16 @@ impl Tree<'_> {
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+    }
+
+    /// Kills our children; gives who they were, and when that is worth its time again.
+    fn sweep(&self) -> (Dying, Duration) {
+        let start = sys::now();
+        let dying = Dying { pids: self.kill_children() };
+        let end = sys::now();
+        // The boundary's own kill has reached nearly all: sweeping takes no more than a small share of the time.
+        let is_second_net = self.boundary.events().is_some();
+        (dying, if is_second_net { end + (end - start).max(FIRST_PAUSE) * 8 } else { end })
     }
 
     /// Sends SIGKILL to each child of ours; gives who they were. Nothing is reaped meanwhile, so no pid of a child can have
