@@ -30,10 +30,17 @@ pub enum ToKeeper {
     /// The process is where the command is to be born; the first frame, if there is a place to wait for.
     Admitted,
     /// This signal, no SIGCONT, reached the front.
-    Signal(Sig, Source),
-    /// SIGCONT reached the front, which had taken this many `Stopped`, modulo 256.
+    Signal {
+        /// Which.
+        sig: Sig,
+        /// Where from.
+        source: Source,
+        /// How many `Stopped` the front had taken by then, modulo 256.
+        stops: u8,
+    },
+    /// SIGCONT reached the front.
     Continued {
-        /// How many.
+        /// As above.
         stops: u8,
     },
 }
@@ -68,9 +75,7 @@ impl ToKeeper {
         match self {
             ToKeeper::Admitted => frame(b'a', 0),
             ToKeeper::Continued { stops } => frame(b'g', stops),
-            ToKeeper::Signal(sig, Source::Process) => frame(b'p', sig_byte(sig)),
-            ToKeeper::Signal(sig, Source::Terminal) => frame(b't', sig_byte(sig)),
-            ToKeeper::Signal(sig, Source::EarlyTerminal) => frame(b'e', sig_byte(sig)),
+            ToKeeper::Signal { sig, source, stops } => [source_byte(source), sig_byte(sig), stops, 0],
         }
     }
 
@@ -78,9 +83,9 @@ impl ToKeeper {
         match frame {
             [b'a', 0, 0, 0] => Some(ToKeeper::Admitted),
             [b'g', stops, 0, 0] => Some(ToKeeper::Continued { stops }),
-            [b'p', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Process)),
-            [b't', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::Terminal)),
-            [b'e', sig, 0, 0] => Some(ToKeeper::Signal(Sig::new(sig.into())?, Source::EarlyTerminal)),
+            [kind, sig, stops, 0] => {
+                Some(ToKeeper::Signal { sig: Sig::new(sig.into())?, source: source_of(kind)?, stops })
+            }
             _ => None,
         }
     }
@@ -117,6 +122,18 @@ impl ToFront {
 
 fn frame(kind: u8, value: u8) -> Frame {
     [kind, value, 0, 0]
+}
+
+fn source_byte(source: Source) -> u8 {
+    match source {
+        Source::Process => b'p',
+        Source::Terminal => b't',
+        Source::EarlyTerminal => b'e',
+    }
+}
+
+fn source_of(byte: u8) -> Option<Source> {
+    [Source::Process, Source::Terminal, Source::EarlyTerminal].into_iter().find(|source| source_byte(*source) == byte)
 }
 
 fn sig_byte(sig: Sig) -> u8 {
@@ -234,8 +251,8 @@ mod tests {
             for message in [ToFront::Stopped(sig), ToFront::Outcome { exit: Exit::Raise(sig), untidy: true }] {
                 assert_eq!(ToFront::decode(message.encode()), Some(message));
             }
-            for source in [Source::Process, Source::Terminal] {
-                let message = ToKeeper::Signal(sig, source);
+            for source in [Source::Process, Source::Terminal, Source::EarlyTerminal] {
+                let message = ToKeeper::Signal { sig, source, stops: 255 };
                 assert_eq!(ToKeeper::decode(message.encode()), Some(message));
             }
         }
@@ -269,7 +286,7 @@ mod tests {
     #[test]
     fn a_frame_that_the_other_end_never_read_hides_no_outcome() {
         let (front, keeper) = pair().expect("a socket pair");
-        front.send(ToKeeper::Signal(Sig::TERM, Source::Process)).expect("room for a frame");
+        front.send(ToKeeper::Continued { stops: 0 }).expect("room for a frame");
         keeper.send(ToFront::Begun).expect("room for a frame");
         drop(keeper);
         assert_eq!(front.receive(), Some(ToFront::Begun));

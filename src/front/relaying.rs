@@ -194,7 +194,7 @@ impl Front {
                         true => Source::Terminal,
                         false => Source::Process,
                     };
-                    self.tell(ToKeeper::Signal(sig, source));
+                    self.tell(ToKeeper::Signal { sig, source, stops: self.stops });
                 }
             }
         }

@@ -95,17 +95,23 @@ impl Keeper<'_> {
                 Err(errno) => return self.break_off("cannot hear the caller's process", errno),
             };
             match frame {
-                ToKeeper::Signal(sig, source) => self.handle(Event::Signal(sig, source)),
+                // It belongs to the stop of the job that the front has yet to follow, and that fg may have ended by now.
+                ToKeeper::Signal { sig, stops, .. } if sig.is_job_stop() && self.is_outdated(stops) => {}
+                ToKeeper::Signal { sig, source, .. } => self.handle(Event::Signal(sig, source)),
                 // Taken before there was a command.
                 ToKeeper::Admitted => {}
                 ToKeeper::Continued { stops } => {
                     // The command may have been continued with the front, and stopped again since: that stop is to stay.
                     self.reap();
-                    if stops == self.stops_told || !self.plan.policy.is_in_terminal {
+                    if !self.is_outdated(stops) {
                         self.handle(Event::Signal(Sig::CONT, Source::Process));
                     }
                 }
             }
         }
+    }
+    /// Whether a frame left the front before it had heard of the last stop of the job that both share.
+    fn is_outdated(&self, stops: u8) -> bool {
+        self.plan.policy.is_in_terminal && stops != self.stops_told
     }
 }

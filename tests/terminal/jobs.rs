@@ -1,11 +1,13 @@
 //! Job control: Ctrl-Z, fg and bg, and the clock of a stopped job.
 
+use std::fs;
 use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
 
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::common::running::{is_dead, state_of};
-use crate::common::{BOUND, Backend, all_backends, both_backends, needs};
+use crate::common::{BOUND, Backend, Run, all_backends, both_backends, kin, needs};
 use crate::pty::{CTRL_C, CTRL_Z, Shell};
 
 /// What bash shows of a job that SIGTSTP stopped. A job that is ended while it is stopped is disowned, since bash may take
@@ -22,6 +24,7 @@ all_backends! {
 both_backends! {
     ctrl_z_and_fg_many_times
     ctrl_z_right_after_fg_is_not_lost
+    a_stop_of_the_own_group_that_is_heard_after_fg_stops_nothing
     ctrl_z_stops_a_script_around_the_command
     ctrl_z_reaches_a_command_that_handles_it
     the_clock_stands_still_while_the_job_is_stopped
@@ -105,6 +108,48 @@ fn ctrl_z_right_after_fg_is_not_lost(backend: Backend) {
     shell.key(CTRL_C);
     shell.ends_with(130);
     shell.leave();
+}
+
+/// An editor suspends its whole group by kill(2), which is no signal of the terminal's. strace(1) makes the front tell of
+/// that when it has been told of the stop already, and the keeper hear it after fg.
+fn a_stop_of_the_own_group_that_is_heard_after_fg_stops_nothing(backend: Backend) {
+    needs::require!("strace");
+    let mut shell = Shell::new(backend);
+    let script = r#"trap "exit 42" USR1; read -r; echo ready $$ >&9; read -r; kill -TSTP 0; echo on $$ >&9; read -r"#;
+    shell.command(&format!("$TK -k 60 bash -c '{script}'"));
+    shell.awaits_keeper();
+    shell.command("");
+    shell.expect("ready");
+    let front = shell.foreground().as_raw_pid().unsigned_abs();
+    let keeper = *kin::children(front).first().expect("the front has a keeper");
+    // The front hears of the signal late, and the keeper of everything after the stop.
+    let tracers = [slow_down(front, "delay_exit=500000:when=1"), slow_down(keeper, "delay_enter=3000000:when=2")];
+    shell.command("");
+    shell.ends_with(STOPPED);
+    shell.command("fg");
+    shell.expect("on");
+    // Longer than the keeper takes to hear everything.
+    Run::new(backend).options("-t 4s").fixture("hang").finish().exited(124);
+    shell.command("");
+    shell.ends_with(0);
+    for mut tracer in tracers {
+        tracer.wait().expect("it is our child");
+    }
+    shell.leave();
+}
+
+/// Has strace(1) delay this process's poll(2).
+fn slow_down(pid: u32, delay: &str) -> Child {
+    let tracer = Command::new("strace")
+        .args(["-qq", "-o", "/dev/null", "-e", &format!("inject=ppoll:{delay}"), "-p", &pid.to_string()])
+        .spawn()
+        .expect("strace can be started");
+    let is_traced =
+        || fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|text| !text.contains("TracerPid:\t0\n"));
+    while !is_traced() {
+        std::thread::yield_now();
+    }
+    tracer
 }
 
 const RESUMABLE: &str = "on CONT [ say cont ] on WINCH [ say winch ]";

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 )
 
@@ -21,6 +22,7 @@ var options = []string{"--quiet", "--new-session", "--die-with-parent", "--kill-
 const (
 	kept   = 16 * 1024 // bytes that are kept of the beginning of the output, and as many of its end
 	listed = 20        // processes that are named at most
+	lastWords = time.Second // how long is waited for output that survivors hold open
 )
 
 type process struct {
@@ -85,8 +87,13 @@ func call(ctx context.Context, harder <-chan os.Signal, timeout, command string)
 	text, _ := io.ReadAll(reports) // meanwhile: it may be more than the pipe holds
 	var result report
 	json.Unmarshal(text, &result) // there is none if treekill-run could not do its work, or was killed
-	if len(result.Survivors) == 0 {
-		<-isRead // only survivors could hold the output open
+	late := make(<-chan time.Time)
+	if len(result.Survivors) > 0 {
+		late = time.After(lastWords) // only survivors could hold the output open
+	}
+	select {
+	case <-isRead:
+	case <-late:
 	}
 	cmd.Wait() // closes our end of the output
 	<-isRead

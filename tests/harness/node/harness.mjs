@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 const OPTIONS = ["--quiet", "--new-session", "--die-with-parent", "--kill-after", "3s", "--drain-limit", "2s"];
 const KEPT = 16 * 1024; // bytes that are kept of the beginning of the output, and as many of its end
 const LISTED = 20; // processes that are named at most
+const LAST_WORDS = 1000; // milliseconds that are waited for output that survivors hold open
 
 /**
  * Starts the command. `text` is a promise of the text for the model; `cancel()` asks the tree to end, a second time it
@@ -39,7 +40,8 @@ export function call(timeout, command) {
   reporting.on("end", () => {
     report = parsed(report);
     // Only survivors could hold the output open.
-    if (report.survivors?.length) [stdout, stderr].forEach((stream) => stream.destroy());
+    const close = () => [stdout, stderr].forEach((stream) => stream.destroy());
+    if (report.survivors?.length) setTimeout(close, LAST_WORDS);
   });
   const text = new Promise((resolve) => {
     // Without a listener this would end the harness.

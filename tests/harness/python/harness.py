@@ -12,6 +12,7 @@ import sys
 OPTIONS = "--quiet --new-session --die-with-parent --kill-after 3s --drain-limit 2s".split()
 KEPT = 16 * 1024  # bytes that are kept of the beginning of the output, and as many of its end
 LISTED = 20  # processes that are named at most
+LAST_WORDS = 1  # seconds that are waited for output that survivors hold open
 INNER = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 
 
@@ -70,8 +71,9 @@ async def finish(starting, timeout):
         report = json.loads(report)
     except ValueError:  # there is none if treekill-run could not do its work, or was killed
         report = {}
-    if report.get("survivors"):  # only these could hold the output open
-        reading.cancel()
+    # Only survivors could hold the output open.
+    await asyncio.wait([reading], timeout=LAST_WORDS if report.get("survivors") else None)
+    reading.cancel()
     await asyncio.wait([reading])
     return describe(report, await process.wait(), timeout, output.text())
 

@@ -5,7 +5,8 @@ use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 use std::{env, process, thread};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -15,6 +16,8 @@ const OPTIONS: [&str; 7] =
     ["--quiet", "--new-session", "--die-with-parent", "--kill-after", "3s", "--drain-limit", "2s"];
 /// Bytes that are kept of the beginning of the output, and as many of its end.
 const KEPT: usize = 16 * 1024;
+/// How long is waited for output that survivors hold open.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Processes that are named at most.
 const LISTED: usize = 20;
 
@@ -55,17 +58,22 @@ impl Call {
     fn text(mut self) -> io::Result<String> {
         let output = Arc::new(Mutex::new(Output::default()));
         let (pipe, shared) = (self.output, Arc::clone(&output));
-        let reading = thread::spawn(move || read(pipe, &shared));
+        let (end, at_its_end) = mpsc::channel::<()>();
+        thread::spawn(move || {
+            read(pipe, &shared);
+            drop(end);
+        });
         // Read meanwhile: it may be more than the pipe holds.
         let report = thread::spawn(move || io::read_to_string(self.report).unwrap_or_default());
         let status = self.child.wait()?;
         drop(self.report_end);
         // There is none if treekill-run could not do its work, or was killed.
         let report: Value = serde_json::from_str(&report.join().unwrap_or_default()).unwrap_or_default();
-        if listed(&report["survivors"]).is_empty() {
-            // Only survivors could hold the output open.
-            let _ = reading.join();
-        }
+        // Only survivors could hold the output open.
+        let _ = match listed(&report["survivors"]) {
+            [] => at_its_end.recv().is_ok(),
+            _ => at_its_end.recv_timeout(LAST_WORDS).is_ok(),
+        };
         let printed = output.lock().unwrap_or_else(PoisonError::into_inner).text();
         Ok(describe(&report, status, &self.timeout, &printed))
     }
