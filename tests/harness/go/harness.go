@@ -20,8 +20,8 @@ import (
 var options = []string{"--quiet", "--new-session", "--die-with-parent", "--kill-after", "3s", "--drain-limit", "2s"}
 
 const (
-	kept   = 16 * 1024 // bytes that are kept of the beginning of the output, and as many of its end
-	listed = 20        // processes that are named at most
+	kept      = 16 * 1024   // bytes that are kept of the beginning of the output, and as many of its end
+	listed    = 20          // processes that are named at most
 	lastWords = time.Second // how long is waited for output that survivors hold open
 )
 
