@@ -18,7 +18,7 @@ use crate::cli::{self, Leftovers, Options, Request};
 use crate::doctor;
 use crate::keeper::{Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
-use crate::plan::{Plan, Verbosity};
+use crate::plan::{Plan, Session, Verbosity};
 use crate::report::{Report, SCHEMA, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Inherited};
@@ -119,8 +119,8 @@ fn end(exit: Exit) -> ! {
 fn supervise(options: Options) -> Result<Exit, Failed> {
     // First: a number that the caller did not open must not mean a descriptor of ours.
     let target = open_target(&options)?;
-    let group = own_group();
-    let terminal = Terminal::of_caller(group);
+    let terminal = Terminal::of_caller();
+    let group = if terminal.is_some() || options.foreground { own_group() } else { None };
     let plan = Plan::new(&options, terminal.is_some() && group.is_some(), &physical_memory);
     // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
     let needs_deputy = sys::own_pid().is_init() || sys::has_children().context("cannot ask for children")?;
@@ -133,7 +133,6 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let backends = options.backend.clone();
     let setup = set_up(options, plan, group, target, inherited, ties)?;
     let mut front = starting::start(setup, &backends, socket, terminal, needs_deputy)?;
-    front.take_early_signals();
     // While the command starts: what a run that was killed has left is ended.
     let ownerless = front.remove_ownerless();
     let exit = front.relay_until_the_end();
@@ -149,7 +148,7 @@ fn tie(options: &Options, inherited: &Inherited) -> Result<(FrontEnd, Ties), Fai
     let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
     let front = pidfd_open(sys::own_pid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
     let (ours, socket) = wire::pair().context("cannot make a socket pair")?;
-    Ok((ours, Ties { signals, socket, front, deputy: None, parent }))
+    Ok((ours, Ties { signals, socket, front, deputy: None, parent, shells: vec![] }))
 }
 
 /// Hands everything over to whoever becomes the keeper.
@@ -159,7 +158,7 @@ fn set_up(
     group: Option<Pid>,
     target: Option<Target>,
     inherited: Inherited,
-    ties: Ties,
+    mut ties: Ties,
 ) -> Result<Setup, Failed> {
     if sys::own_pid().is_init()
         && (options.leftovers == Leftovers::Leave || options.no_guard || !options.keep.is_empty())
@@ -180,6 +179,9 @@ fn set_up(
     }
     let voice = Voice::new(plan.verbosity);
     let report = Report::new(words(&options.command), plan.limits);
+    if plan.session == Session::Callers {
+        ties.shells = terminal::shells();
+    }
     Ok(Setup { plan, command: options.command, inherited, group, ties, report, target, voice })
 }
 

@@ -29,7 +29,7 @@ use crate::supervisor::{Event, Supervisor};
 use crate::sys::{self, Inherited, Memory};
 use crate::tree::{Activity, Process, Tree};
 use crate::voice::{Voice, cause, printable};
-use crate::wire::{KeeperEnd, ToFront};
+use crate::wire::{KeeperEnd, Source, ToFront};
 use reaping::Watch;
 
 /// What the front hands over.
@@ -64,6 +64,9 @@ pub struct Ties {
     pub deputy: Option<OwnedFd>,
     /// The pidfd of the caller, if its death is to end the tree.
     pub parent: Option<OwnedFd>,
+    /// In terminal mode, the pidfds of those who keep the front's process group from being orphaned: of its ancestors up to
+    /// the first in another group of the session, a shell with job control. None if it is.
+    pub shells: Vec<OwnedFd>,
 }
 
 /// How the keeper ends once it has told the outcome: whoever reaps it need not look after the tree.
@@ -75,8 +78,7 @@ pub const GAVE_UP: u8 = 1;
 /// command, and not all who could end the tree.
 const NAME: &CStr = c"tk-keeper";
 
-/// Takes its name and its place in the session, and becomes the subreaper. In terminal mode it must stay in the caller's session: from
-/// another one it would make the command's own groups orphaned, and those ignore Ctrl-Z.
+/// Takes its name and its place in the session, and becomes the subreaper.
 ///
 /// # Errors
 /// Those of setsid(2) and prctl(2): nothing may be started then, since orphans would get away.
@@ -93,11 +95,17 @@ pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
 
 /// Gets out of reach of signals to the caller's group. In terminal mode not before the command is born into that group:
 /// what the terminal sends before that comes to the keeper, and after it to the command.
-pub fn leave_group(session: Session) {
-    // It can't fail but for the leader of a session, which this is not.
-    if session == Session::Callers {
-        let _ = setpgid(None, None);
-    }
+///
+/// A group in which nobody has a parent in another group of the session is orphaned, setpgid(2), and no terminal stops it,
+/// since nobody could continue it. So the keeper stays in the session, for the groups that the command makes; unless it
+/// would keep the caller's own from being orphaned.
+pub fn leave_group(session: Session, ties: &Ties) {
+    // Neither can fail but for the leader of a session or group, which this is not.
+    let _ = match session {
+        Session::Own => Ok(()),
+        Session::Callers if ties.shells.is_empty() => setsid().map(drop),
+        Session::Callers => setpgid(None, None),
+    };
 }
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
@@ -117,7 +125,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         boundary.count();
     }
     let born = begun.map(|()| spawn::spawn(program, &birth));
-    leave_group(plan.session);
+    leave_group(plan.session, &ties);
     let start = sys::now();
     report.begin();
     let mut keeper = Keeper {
@@ -128,7 +136,8 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         program: command.into_iter().next().unwrap_or_default(),
         command: None,
         start,
-        group: birth.join_group.map(Pid::as_raw_pid),
+        callers_group: group,
+        group: None,
         receivers: None,
         asked: BTreeSet::new(),
         leftovers: noting::ByPid::new(),
@@ -147,7 +156,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     };
     match born {
         Ok(Ok(mut command)) => {
-            command.let_go(birth.join_group.filter(|_| boundary.namespace().is_some()));
+            command.let_go();
             keeper.begin(command);
             keeper.supervise();
         }
@@ -179,6 +188,8 @@ struct Keeper<'a> {
     /// The command until it is reaped.
     command: Option<Command>,
     start: Duration,
+    /// That of the front.
+    callers_group: Option<Pid>,
     /// The process group that the command was born into.
     group: Option<i32>,
     /// Who got the first signal of the stop, from us or from the terminal, once there was one.
@@ -217,6 +228,7 @@ enum Wake {
     FrontDied,
     DeputyDied,
     ParentDied,
+    ShellDied,
     News,
     Boundary,
 }
@@ -227,8 +239,7 @@ impl Keeper<'_> {
         if self.target.is_some() || self.plan.verbosity == Verbosity::Verbose {
             self.report.backend.degraded = self.tree.degraded();
         }
-        // One that is in a session of its own leads its group.
-        self.group = self.group.or(self.report.pid);
+        self.group = Some(command.group.as_raw_pid());
         self.command = Some(command);
         // What the terminal sent before the command was there comes before what it sends now.
         if self.plan.policy.is_in_terminal {
@@ -290,8 +301,10 @@ impl Keeper<'_> {
             (Wake::News, news),
             (Wake::Boundary, events),
         ];
+        let shells = self.ties.shells.iter().map(|shell| (Wake::ShellDied, Some(shell.as_fd())));
         let (wakes, mut fds): (Vec<Wake>, Vec<PollFd<'_>>) = sources
             .into_iter()
+            .chain(shells)
             .filter_map(|(wake, fd)| {
                 let flags = if wake == Wake::Boundary { PollFlags::PRI } else { PollFlags::IN };
                 Some((wake, PollFd::from_borrowed_fd(fd?, flags)))
@@ -328,9 +341,23 @@ impl Keeper<'_> {
                 self.ties.parent = None;
                 self.handle(Event::ParentDied);
             }
+            Wake::ShellDied => self.leave_session(),
             // Answered before the others.
             Wake::Signals | Wake::News => {}
             Wake::Boundary => self.look_at_boundary(),
+        }
+    }
+
+    /// Nobody is left who could continue the job. The kernel hangs up a group that is orphaned while it is stopped, exit(3),
+    /// and does not see that this one would be without us.
+    fn leave_session(&mut self) {
+        self.ties.shells.clear();
+        // Who leads a group can't leave the session. Where the caller's is gone, nothing of it is left to be orphaned.
+        if setpgid(None, self.callers_group).is_ok() {
+            let _ = setsid();
+        }
+        if self.front_is_stopped {
+            self.handle(Event::Signal(Sig::HUP, Source::Process));
         }
     }
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, getppid, setpgid, setsid};
 
 use crate::boundary::{self, Boundary, Refused};
 use crate::signals::Sig;
-use crate::sys::{self, Disposition, Handed, Inherited, Memory};
+use crate::sys::{self, Disposition, Handed, Inherited, Memory, Nursery};
 
 /// A program and its arguments in the form execve(2) takes.
 pub struct Program {
@@ -30,6 +30,9 @@ const ROOM_FOR_SHELL: usize = 1;
 
 /// What execvp(3) searches when PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Bytes of the longest path, with its NUL, limits.h.
+const PATH_MAX: usize = 4096;
 
 impl Program {
     /// Prepares a command of at least one word, with execvp(3)'s rules for PATH.
@@ -77,7 +80,9 @@ fn candidates(name: &[u8], path: &[u8]) -> Vec<CString> {
         b"" => c_string(name.to_vec()),
         _ => c_string([folder, b"/", name].concat()),
     };
-    path.split(|&byte| byte == b':').map(place).collect()
+    // execvp(3) passes over what no path can hold, where the kernel would say ENAMETOOLONG.
+    let is_possible = |place: &CString| place.as_bytes_with_nul().len() <= PATH_MAX;
+    path.split(|&byte| byte == b':').map(place).filter(is_possible).collect()
 }
 
 fn c_string(bytes: Vec<u8>) -> CString {
@@ -88,7 +93,7 @@ fn c_string(bytes: Vec<u8>) -> CString {
 pub struct Birth<'a> {
     /// The state it gets back.
     pub inherited: Inherited,
-    /// The process group it joins in the caller's session; `None` gives it a session of its own.
+    /// The process group it joins in the caller's session; `None` gives it one of its own elsewhere.
     pub join_group: Option<Pid>,
     /// SIGKILL of the keeper kills it at once.
     pub dies_with_keeper: bool,
@@ -106,8 +111,12 @@ pub struct Command {
     pub pid: Pid,
     /// Its pidfd.
     pub pidfd: OwnedFd,
+    /// The process group it is in once it runs.
+    pub group: Pid,
     /// Tells how exec went, until that is known.
     pub news: Option<OwnedFd>,
+    /// Whether it could be put there from here.
+    placed: Result<(), Errno>,
     /// Lets it go on to exec, where it waits for that.
     gate: Option<OwnedFd>,
 }
@@ -169,14 +178,20 @@ enum Entry {
 pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
     let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let namespace = birth.boundary.namespace();
-    // In terminal mode the keeper is still in the group that the command joins, and has to leave it first: without a
-    // parent in another group of the session that group is orphaned, and ignores Ctrl-Z.
+    // In terminal mode the keeper is still in the group that the command joins, and has to leave it first.
     let needs_gate = namespace.is_some() || birth.join_group.is_some();
     let gate = needs_gate.then(|| pipe_with(PipeFlags::CLOEXEC)).transpose()?;
+    let nursery = Nursery::new(birth.memory)?;
+    // In the keeper's session the command leads neither that nor its group, as below timeout(1): setsid(1) and setpgid(2) do
+    // what they do in a script, and no terminal that it opens becomes its own. If it must, it leads the group. In a PID
+    // namespace, where both would lack a number, it leads both, as in a container.
+    let founds_group = birth.join_group.is_none() && namespace.is_none();
+    let founder = if founds_group { nursery.found_group().ok() } else { None };
+    let join_group = birth.join_group.or(founder);
     let child = Child {
         program,
         inherited: birth.inherited,
-        join_group: birth.join_group,
+        join_group,
         dies_with_keeper: birth.dies_with_keeper,
         no_new_privs: birth.no_new_privs,
         keeper: sys::own_pid(),
@@ -185,7 +200,7 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
         errors: Handed::new(errors.as_fd()),
     };
     let birthplace = birth.boundary.birthplace();
-    let born = match sys::spawn(birthplace, birth.memory, child, Child::live) {
+    let born = match nursery.spawn(birthplace, child, Child::live) {
         // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
         Err((error, child))
             if birthplace.is_some()
@@ -193,12 +208,21 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
         {
             let procs = birth.boundary.entrance()?;
             let child = Child { entry: Entry::Cgroup(Handed::new(procs.as_fd())), ..child };
-            sys::spawn(None, birth.memory, child, Child::live)
+            nursery.spawn(None, child, Child::live)
         }
         born => born,
     };
+    let placed = match (&born, join_group) {
+        // As long as the keeper is in the same session. One that can join by itself may be beyond exec, and is refused then.
+        (Ok((pid, _)), Some(group)) if founds_group || namespace.is_some() => setpgid(Some(*pid), Some(group)),
+        _ => Ok(()),
+    };
+    if let Some(founder) = founder {
+        sys::reap_at_its_end(founder);
+    }
     let (pid, pidfd) = born.map_err(|(error, _)| error)?;
-    Ok(Command { pid, pidfd, news: Some(news), gate: gate.map(|(_, opening)| opening) })
+    let group = join_group.unwrap_or(pid);
+    Ok(Command { pid, pidfd, group, placed, news: Some(news), gate: gate.map(|(_, opening)| opening) })
 }
 
 /// Waits until the keeper is where it belongs, and this process in its group if it can't join that itself.
@@ -273,8 +297,8 @@ impl Child {
         let joined = match (self.join_group, self.entry) {
             // The keeper does it, from outside.
             (Some(_), Entry::Namespace(_)) => Ok(()),
-            (Some(group), _) => setpgid(None, Some(group)),
-            (None, _) => setsid().map(drop),
+            (None, Entry::Namespace(_)) => setsid().map(drop),
+            (group, _) => setpgid(None, group),
         };
         let placed = joined.and_then(|()| {
             let Some((gate, opening)) = self.gate else { return Ok(()) };
@@ -287,12 +311,11 @@ impl Child {
 }
 
 impl Command {
-    /// Lets it go on to exec, once the keeper is where it belongs; `group` is one that it can't join itself.
-    pub fn let_go(&mut self, group: Option<Pid>) {
+    /// Lets it go on to exec, once the keeper is where it belongs.
+    pub fn let_go(&mut self) {
         let Some(gate) = self.gate.take() else { return };
-        let placed = group.map_or(Ok(()), |group| setpgid(Some(self.pid), Some(group)));
         // An empty pipe takes this without blocking; a child that was killed does not read it.
-        let _ = rustix::io::write(&gate, &placed.map_or_else(Errno::raw_os_error, |()| 0).to_ne_bytes());
+        let _ = rustix::io::write(&gate, &self.placed.map_or_else(Errno::raw_os_error, |()| 0).to_ne_bytes());
     }
 
     /// Whether exec has succeeded or failed, once; never blocks. A stop that finds all other descriptors taken has that
@@ -350,6 +373,8 @@ mod tests {
         assert_eq!(path(b"/bin::/x/"), [&b"/bin/ls"[..], b"ls", b"/x//ls"]);
         assert_eq!(path(b""), [b"ls"]);
         assert_eq!(candidates(b"./ls", b"/bin"), [c"./ls".to_owned()]);
+        let longest = [b"/".to_vec(), vec![b'x'; PATH_MAX - 5], b":/".to_vec(), vec![b'x'; PATH_MAX - 4]].concat();
+        assert_eq!(path(&longest).len(), 1, "what is longer cannot be");
         assert_eq!(candidates(b"", b"/bin"), [c"".to_owned()]);
     }
 

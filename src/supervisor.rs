@@ -318,10 +318,12 @@ impl Supervisor {
             Event::Empty => self.over(),
             Event::Tick if has_passed(until, now) => self.enter_stage(now, since, stage + 1, None),
             Event::Signal(sig, Source::Process) if self.is_expiry(sig) => self.enter_stage(now, since, stage + 1, None),
-            Event::Signal(sig, Source::Process) if self.begins_stop(sig) => match self.policy.personality {
-                Personality::Own => self.request_again(now),
-                Personality::Gnu => vec![Action::Stop(sig, self.receivers(None))],
-            },
+            Event::Signal(sig, source) if self.is_request(source) && self.begins_stop(sig) => {
+                match self.policy.personality {
+                    Personality::Own => self.request_again(now),
+                    Personality::Gnu => vec![Action::Stop(sig, self.receivers(Some(source)))],
+                }
+            }
             Event::Signal(sig, source) => relay(sig, source),
             Event::FrontDied => self.front_died(),
             Event::CommandStopped(_)

@@ -13,7 +13,7 @@ mod namespace;
 mod process;
 mod signal;
 
-pub use birth::{Handed, Memory, close_standard_stream, exec, spawn};
+pub use birth::{Handed, Memory, Nursery, close_standard_stream, exec};
 #[cfg(any(test, fuzzing))]
 pub use c_numbers::strtod;
 pub use inherited::{Inherited, fill_standard_streams, inherited};

@@ -21,13 +21,13 @@ all_backends! {
     a_front_that_is_stopped_ends_when_its_command_is_killed
     a_front_with_children_follows_its_command_too
     in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs
-    a_stop_of_our_own_brings_no_hang_up_to_leftovers
+    a_job_that_is_stopped_when_its_shell_dies_is_hung_up
+    a_job_that_has_outlived_its_shell_is_stopped_by_no_terminal
 }
 
 both_backends! {
     a_front_follows_its_command_again_and_again
     a_front_with_children_ends_when_its_keeper_is_killed
-    without_a_caller_in_its_session_a_front_follows_too
     a_command_runs_only_when_its_keeper_is_in_another_group
     stops_that_a_front_without_cpu_never_saw_are_none
     a_front_without_cpu_ends_as_a_command_that_was_killed_while_stopped
@@ -85,15 +85,6 @@ impl Job {
         let front = Actor::said(&mut running, "front");
         let command = Actor::said(&mut running, "ready");
         meanwhile(&mut running);
-        Job { running, front, command }
-    }
-
-    /// The front leads its session: nobody in it cares for its job.
-    fn alone(run: Run) -> Job {
-        let mut running = run.spawn();
-        let command = Actor::said(&mut running, "ready");
-        let front = running.pid().to_string();
-        let front = Actor::of(&mut running, front);
         Job { running, front, command }
     }
 
@@ -201,22 +192,35 @@ fn a_front_with_children_ends_when_its_keeper_is_killed(backend: Backend) {
 }
 
 /// Here only the keeper keeps the group of front and command from being orphaned.
-fn without_a_caller_in_its_session_a_front_follows_too(backend: Backend) {
-    let start = || {
-        let mut job = Job::alone(Run::new(backend).options("-f -t 25").fixture(COMMAND));
-        job.stop();
-        job
-    };
-    let mut job = start();
-    job.go_on();
-    job.command.gets(Signal::USR1);
-    job.running.wait().exited(42).took_less_than(LONG);
-    let mut job = start();
-    job.command.gets(Signal::KILL);
-    job.running.wait().died_of(Signal::KILL).took_less_than(LONG);
+/// Nobody could continue it. Without us the kernel would hang up such a group.
+fn a_job_that_is_stopped_when_its_shell_dies_is_hung_up(backend: Backend) {
+    let steps = "on HUP [ say hung-up exit 3 ] say ready hang";
+    let mut job = Job::start(Run::new(backend).options("-f -t 25 -k 60").fixture(steps));
+    job.stop();
+    job.running.signal(Signal::KILL);
+    job.running.expect("hung-up");
+    job.running.wait_for_death();
+    job.running.all_die();
 }
 
-/// Until then the group of front and command may be orphaned, and ignore Ctrl-Z. strace(1) makes the keeper slow to leave.
+/// The shell of a job in the background may end before it: then it can't be stopped any more, and goes on.
+fn a_job_that_has_outlived_its_shell_is_stopped_by_no_terminal(backend: Backend) {
+    let mut job = Job::start(Run::new(backend).options("-f -t 25 -k 60").fixture(COMMAND));
+    let keeper = job.keeper();
+    let own_session = |keeper: &Actor| {
+        let pid = keeper.pid.parse().expect("a PID");
+        kin::group_and_session(pid) == Some((pid, pid))
+    };
+    assert!(!own_session(&keeper), "from another session it would orphan the groups that the command makes");
+    job.running.signal(Signal::KILL);
+    job.awaits("the keeper leaves the session", |_| own_session(&keeper));
+    job.command.gets(Signal::TSTP);
+    job.command.gets(Signal::USR1);
+    job.running.wait_for_death();
+    job.running.all_die();
+}
+
+/// In the caller's group it would get what the terminal sends the command. strace(1) makes the keeper slow to leave.
 fn a_command_runs_only_when_its_keeper_is_in_another_group(backend: Backend) {
     needs::require!("strace");
     let slowly = ["strace", "-DDD", "-f", "-qq", "-o", "/dev/null", "-e", "inject=clone,clone3:delay_exit=400000"];
@@ -314,17 +318,6 @@ fn waiting_for_leftovers_does_not_count_the_pause(backend: Backend) {
 
 /// exit(3): "If the exit of the process causes a process group to become orphaned, and if any member of the newly orphaned
 /// process group is stopped, then a SIGHUP signal followed by a SIGCONT signal will be sent". The member is our front.
-fn a_stop_of_our_own_brings_no_hang_up_to_leftovers(backend: Backend) {
-    let steps = "fork [ setsid say member read say done exit 0 ] say ready hang";
-    let mut job = Job::alone(Run::new(backend).options("-f -t 25 --leftovers wait").gated().fixture(steps));
-    let member = Actor::said(&mut job.running, "member");
-    job.stop();
-    job.command.gets(Signal::KILL);
-    assert!(!is_dead(&member.pidfd, PAUSE), "nothing ends a leftover that is waited for");
-    job.running.open_gate();
-    job.running.wait().died_of(Signal::KILL).said("done", 1);
-}
-
 fn a_first_request_in_a_stop_by_the_clock_leaves_its_grace_and_a_second_does_not(backend: Backend) {
     let steps = "on TERM [ say term ] say ready hang";
     let mut running = Run::new(backend).options("-t 300ms -k 60").fixture(steps).spawn();

@@ -154,16 +154,6 @@ impl Front {
         }
     }
 
-    /// Takes what has come before the keeper was there.
-    pub(super) fn take_early_signals(&mut self) {
-        if self.take_signals() {
-            self.look_after_child();
-        }
-        if self.end.is_some() {
-            self.take_frames();
-        }
-    }
-
     /// Takes what has come; whether the child may have news.
     fn take_signals(&mut self) -> bool {
         let mut has_child_news = false;

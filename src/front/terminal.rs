@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, fstat, makedev, open};
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process_group};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open, test_kill_process_group};
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
+use super::own_group;
 use crate::sys;
 use crate::tree::procfs::{self, Stat};
 
@@ -21,9 +22,9 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// The controlling terminal of this process, tty(4); `None` if it has none.
-    pub(super) fn of_caller(own_group: Option<Pid>) -> Option<Terminal> {
+    pub(super) fn of_caller() -> Option<Terminal> {
         let tty = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let group = own_group.filter(|group| tcgetpgrp(&tty).is_ok_and(|foreground| foreground == *group));
+        let group = own_group().filter(|group| tcgetpgrp(&tty).is_ok_and(|foreground| foreground == *group));
         let before = group.and_then(|group| Some((group, tcgetattr(&tty).ok()?)));
         Some(Terminal { tty, before })
     }
@@ -39,7 +40,7 @@ impl Terminal {
     pub(super) fn give_back(&self) {
         let Some((group, modes)) = &self.before else { return };
         // The modes are those of the script that goes on meanwhile.
-        if is_in_background_of_a_script() {
+        if is_in_background_of_a_script(*group) {
             return;
         }
         // It takes a while: before the looks that are to be young when something is done.
@@ -62,10 +63,37 @@ impl Terminal {
     }
 }
 
+/// The pidfds of those who keep the process group of this process from being orphaned, setpgid(2): of its ancestors up to the
+/// first that is in another group of the session, a shell with job control. None if there is no such: what leads a
+/// terminal's session has none, and all in its group, as a command of `ssh -t`, of script(1), of a terminal emulator.
+pub(super) fn shells() -> Vec<OwnedFd> {
+    // With nix: the group and session of who is outside of a PID namespace have the number 0.
+    let place = |pid: Option<Pid>| {
+        let pid = pid.map(|pid| nix::unistd::Pid::from_raw(pid.as_raw_pid()));
+        (nix::unistd::getsid(pid), nix::unistd::getpgid(pid))
+    };
+    let (own_session, own_group) = place(None);
+    let mut shells = vec![];
+    let mut ancestor = getppid();
+    while let Some(pid) = ancestor {
+        let Ok(shell) = pidfd_open(pid, PidfdFlags::empty()) else { break };
+        let (session, group) = place(Some(pid));
+        if session != own_session {
+            break;
+        }
+        shells.push(shell);
+        if group != own_group {
+            return shells;
+        }
+        ancestor = procfs::try_stat(pid).ok().flatten().and_then(|stat| stat.parent);
+    }
+    vec![]
+}
+
 /// Whether this is what a shell without job control has started by `&`: that is in the group of the shell and has /dev/null
 /// as its stdin, null(4).
-fn is_in_background_of_a_script() -> bool {
-    fstat(stdin()).is_ok_and(|status| status.st_rdev == makedev(1, 3))
+fn is_in_background_of_a_script(group: Pid) -> bool {
+    group != sys::own_pid() && fstat(stdin()).is_ok_and(|status| status.st_rdev == makedev(1, 3))
 }
 
 /// Whether somebody else of this group may read its terminal, who neither called us nor was started by us: those wait for

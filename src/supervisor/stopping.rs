@@ -22,7 +22,7 @@ impl Supervisor {
     pub(super) fn stop(&mut self, now: Duration, trigger: Trigger) -> Vec<Action> {
         let Trigger::Signal(sig, source) = trigger else { return self.enter_stage(now, now, 0, None) };
         self.stages = self.stages.starting_with(sig);
-        self.requested_at = Some(now).filter(|_| source == Source::Process);
+        self.requested_at = Some(now).filter(|_| self.is_request(source));
         self.enter_stage(now, now, 0, Some(source))
     }
 
@@ -95,6 +95,12 @@ impl Supervisor {
             return vec![];
         }
         self.enter_stage(now, now, 0, None)
+    }
+
+    /// Whether a signal from there can ask for anything. What the terminal sends is the command's to decide about, as long as
+    /// there is one.
+    pub(super) fn is_request(&self, source: Source) -> bool {
+        source == Source::Process || self.outcome.end.is_some()
     }
 
     /// Whether this signal asks for a stop.

@@ -180,6 +180,20 @@ fn the_first_request_in_a_stop_that_the_clock_began_does_not_cut_its_grace() {
 }
 
 #[test]
+fn ctrl_c_is_a_request_in_a_stop_that_has_outlived_the_command() {
+    let mut run = Run::new(policy());
+    let _ = run.at(10_000, Event::Tick);
+    assert_eq!(run.at(10_100, from_terminal(Sig::INT)), [], "the command has it, and decides what it means");
+    let _ = run.at(10_200, EXITED);
+    assert_eq!(run.at(11_000, from_terminal(Sig::INT)), []);
+    assert_eq!(run.at(11_200, from_terminal(Sig::INT)), [Action::Kill]);
+    let mut run = Run::new(policy());
+    let _ = run.at(0, EXITED);
+    let _ = run.at(100, from_terminal(Sig::INT));
+    assert_eq!(run.at(300, from_terminal(Sig::INT)), [Action::Kill]);
+}
+
+#[test]
 fn what_the_terminal_sent_before_the_command_was_there_reaches_it_through_us() {
     let early = |sig| Event::Signal(sig, Source::EarlyTerminal);
     let mut run = Run::new(policy());

@@ -6,10 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::libc;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::Pid;
 
-/// A descriptor as a child of `spawn` has it: under the same number, in a table of its own.
+use super::process::{exit_now, reap_at_its_end};
+
+/// A descriptor as a child has it: under the same number, in a table of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Handed(RawFd);
 
@@ -58,7 +60,7 @@ struct CloneArgs {
 /// `CLONE_INTO_CGROUP` of linux/sched.h.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// What memory a child of `spawn` has before exec.
+/// What memory a child has before exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Its parent's.
@@ -75,46 +77,74 @@ const STACK: MapFlags = MapFlags::PRIVATE.union(MapFlags::STACK);
 /// The address sanitizer knows no stack that it has not seen being made.
 const CAN_SHARE: bool = arch::CAN_SWITCH_STACKS && !cfg!(sanitized);
 
-/// Starts a child, in this cgroup or in ours, and gives its pid and pidfd, clone(2). The child runs `live`, which may only
-/// make system calls before exec. Copying this memory is a tenth of a short run; where it is shared this process goes on
-/// meanwhile, other than after vfork(2), since an exec may hang. So what the child uses it owns, and nobody frees it.
-///
-/// # Errors
-/// ENOSYS, EPERM or EINVAL for a cgroup where clone3 is not there or refused by seccomp; EACCES, EBUSY, EOPNOTSUPP where the
-/// cgroup takes no process; EAGAIN, ENOMEM; EMFILE and ENFILE for want of a descriptor. `child` comes back with it.
-pub fn spawn<T: 'static>(
-    cgroup: Option<BorrowedFd<'_>>,
-    memory: Memory,
-    child: T,
-    live: fn(T) -> !,
-) -> Result<(Pid, OwnedFd), (io::Error, T)> {
-    // Not from the heap, whose notes at both ends of so big a piece would be two pages more to touch.
-    // SAFETY: it is a mapping of its own.
-    let stack =
-        match unsafe { mmap_anonymous(std::ptr::null_mut(), STACK_SIZE, ProtFlags::READ | ProtFlags::WRITE, STACK) } {
-            Ok(stack) => stack,
-            Err(errno) => return Err((errno.into(), child)),
-        };
-    let newborn = Box::into_raw(Box::new((child, live)));
-    let start = (enter::<T> as extern "C" fn(*mut c_void) -> !, newborn.cast());
-    let can_share = || CAN_SHARE && dumps_one_alone(rustix::system::uname().release());
-    let born = if memory == Memory::Shared && can_share() {
-        match clone(cgroup, u64::try_from(libc::CLONE_VM).expect("a flag"), stack.cast(), start) {
-            // Not every emulator and sandbox knows a child that shares memory and is no thread.
-            Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) => clone(cgroup, 0, stack.cast(), start),
-            born => born,
+/// Where children are born. Copying this memory is a tenth of a short run; where it is shared this process goes on
+/// meanwhile, other than after vfork(2), since an exec may hang. So what a child uses it owns, and nobody frees it.
+pub struct Nursery {
+    /// Stacks for two children, one upon the other; null where they get a copy of ours.
+    stacks: *mut u8,
+}
+
+impl Nursery {
+    /// Makes room.
+    ///
+    /// # Errors
+    /// ENOMEM of mmap(2).
+    pub fn new(memory: Memory) -> io::Result<Nursery> {
+        let can_share = || CAN_SHARE && dumps_one_alone(rustix::system::uname().release());
+        if memory == Memory::Copied || !can_share() {
+            return Ok(Nursery { stacks: std::ptr::null_mut() });
         }
-    } else {
-        clone(cgroup, 0, std::ptr::null_mut(), start)
-    };
-    born.map_err(|errno| {
-        // SAFETY: it was made above, and there is no child that uses it.
-        let unmapped = unsafe { munmap(stack, STACK_SIZE) };
-        debug_assert_eq!(unmapped, Ok(()));
-        // SAFETY: as above.
-        let newborn = unsafe { Box::from_raw(newborn) };
-        (io::Error::from_raw_os_error(errno), newborn.0)
-    })
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // Not from the heap, whose notes at both ends of so big a piece would be two pages more to touch.
+        // SAFETY: it is a mapping of its own.
+        let stacks = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * STACK_SIZE, access, STACK)? };
+        Ok(Nursery { stacks: stacks.cast() })
+    }
+
+    /// Makes a process group of this session that no living process leads, setpgid(2), and gives its number. A child has
+    /// founded it that ends at once; until that is reaped the group is there to be joined, and its number is nobody's.
+    ///
+    /// # Errors
+    /// EAGAIN and ENOMEM of clone(2).
+    pub fn found_group(&self) -> io::Result<Pid> {
+        let start: Start = (end_at_once, std::ptr::null_mut());
+        // Without a signal for its end: it is reaped as soon as the command has joined.
+        let founder = clone(None, 0, None, self.stack(1), start).map_err(io::Error::from_raw_os_error)?;
+        // By us: it is there when this returns, whether that child has run or not.
+        rustix::process::setpgid(Some(founder), Some(founder)).inspect_err(|_| reap_at_its_end(founder))?;
+        Ok(founder)
+    }
+
+    /// Starts a child, in this cgroup or in ours, and gives its pid and pidfd, clone(2). The child runs `live`, which may only
+    /// make system calls before exec.
+    ///
+    /// # Errors
+    /// ENOSYS, EPERM or EINVAL for a cgroup where clone3 is not there or refused by seccomp; EACCES, EBUSY, EOPNOTSUPP where
+    /// the cgroup takes no process; EAGAIN, ENOMEM; EMFILE and ENFILE for want of a descriptor. `child` comes back with it.
+    pub fn spawn<T: 'static>(
+        &self,
+        cgroup: Option<BorrowedFd<'_>>,
+        child: T,
+        live: fn(T) -> !,
+    ) -> Result<(Pid, OwnedFd), (io::Error, T)> {
+        let newborn = Box::into_raw(Box::new((child, live)));
+        let start = (enter::<T> as extern "C" fn(*mut c_void) -> !, newborn.cast());
+        let mut pidfd: RawFd = -1;
+        match clone(cgroup, libc::SIGCHLD, Some(&mut pidfd), self.stack(0), start) {
+            // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+            Ok(pid) => Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })),
+            Err(errno) => {
+                // SAFETY: it was made above, and there is no child that uses it.
+                let newborn = unsafe { Box::from_raw(newborn) };
+                Err((io::Error::from_raw_os_error(errno), newborn.0))
+            }
+        }
+    }
+
+    /// The lower end of a stack.
+    fn stack(&self, number: usize) -> *mut u8 {
+        if self.stacks.is_null() { self.stacks } else { self.stacks.wrapping_add(number * STACK_SIZE) }
+    }
 }
 
 /// Whether a core dump ends the process alone that it is of. Before Linux 5.16 it ended all that shared its memory: a SIGQUIT
@@ -128,21 +158,50 @@ fn dumps_one_alone(release: &CStr) -> bool {
 /// Where a child begins, and with what.
 type Start = (extern "C" fn(*mut c_void) -> !, *mut c_void);
 
+extern "C" fn end_at_once(_: *mut c_void) -> ! {
+    exit_now(0)
+}
+
 extern "C" fn enter<T>(newborn: *mut c_void) -> ! {
-    // SAFETY: `spawn` has made it for this type and this process. It is not freed: the heap is the parent's.
+    // SAFETY: `Nursery::spawn` has made it for this type and this process. It is not freed: the heap is the parent's.
     let (child, live) = unsafe { newborn.cast::<(T, fn(T) -> !)>().read() };
     live(child)
 }
 
-fn clone(cgroup: Option<BorrowedFd<'_>>, sharing: u64, stack: *mut u8, start: Start) -> Result<(Pid, OwnedFd), i32> {
-    let mut pidfd: RawFd = -1;
-    let flags = sharing | u64::try_from(libc::CLONE_PIDFD).expect("a flag");
-    let exit_signal = u64::try_from(libc::SIGCHLD).expect("a signal");
+/// A child on this stack shares our memory, and without one has a copy of it, where not every emulator and sandbox knows a
+/// child that shares memory and is no thread.
+fn clone(
+    cgroup: Option<BorrowedFd<'_>>,
+    exit_signal: i32,
+    mut pidfd: Option<&mut RawFd>,
+    stack: *mut u8,
+    start: Start,
+) -> Result<Pid, i32> {
+    let sharing = if stack.is_null() { 0 } else { libc::CLONE_VM };
+    match clone_once(cgroup, exit_signal, pidfd.as_deref_mut(), (sharing, stack), start) {
+        Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) if sharing != 0 => {
+            clone_once(cgroup, exit_signal, pidfd, (0, stack), start)
+        }
+        born => born,
+    }
+}
+
+fn clone_once(
+    cgroup: Option<BorrowedFd<'_>>,
+    exit_signal: i32,
+    pidfd: Option<&mut RawFd>,
+    (sharing, stack): (i32, *mut u8),
+    start: Start,
+) -> Result<Pid, i32> {
+    let wants_pidfd = if pidfd.is_some() { libc::CLONE_PIDFD } else { 0 };
+    let pidfd = pidfd.map_or(std::ptr::null_mut(), |pidfd| &raw mut *pidfd);
+    let flags = u64::try_from(sharing | wants_pidfd).expect("flags");
+    let exit_signal = u64::try_from(exit_signal).expect("a signal");
     let result = match cgroup {
         Some(cgroup) => {
             let args = CloneArgs {
                 flags: flags | CLONE_INTO_CGROUP,
-                pidfd: (&raw mut pidfd) as u64,
+                pidfd: pidfd as u64,
                 exit_signal,
                 stack: stack as u64,
                 stack_size: if stack.is_null() { 0 } else { STACK_SIZE as u64 },
@@ -157,15 +216,13 @@ fn clone(cgroup: Option<BorrowedFd<'_>>, sharing: u64, stack: *mut u8, start: St
             // These are the same on every architecture but s390; the stack grows down.
             let top = if stack.is_null() { stack } else { stack.wrapping_add(STACK_SIZE) };
             let flags = usize::try_from(flags | exit_signal).expect("clone(2) has no wider flags");
-            let words = [flags, top as usize, (&raw mut pidfd) as usize];
+            let words = [flags, top as usize, pidfd as usize];
             // SAFETY: as above.
             unsafe { arch::clone(libc::SYS_clone, words, start) }
         }
     };
     let number = i32::try_from(result).expect("pids and errnos fit an int");
-    let pid = if number > 0 { Pid::from_raw(number) } else { None }.ok_or(-number)?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
-    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+    if number > 0 { Pid::from_raw(number) } else { None }.ok_or(-number)
 }
 
 unsafe extern "C" {

@@ -67,12 +67,13 @@ extern "C" fn capture() {
     IS_UNFILTERED.store(is_unfiltered, Relaxed);
 }
 
-/// Opens /dev/null over the standard streams that were closed, so that no descriptor of ours is taken for one.
+/// Opens /dev/null over the standard streams that were closed, so that no descriptor of ours is taken for one; where there is
+/// none, the root folder as a place that can be neither read nor written.
 pub fn fill_standard_streams() {
     for _ in inherited().closed.into_iter().filter(|was_closed| *was_closed) {
-        // Where that can't be opened, the streams stay closed, and what is written there is lost.
-        if let Ok(null) = rustix::fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
-            std::mem::forget(null);
+        let null = rustix::fs::open(c"/dev/null", OFlags::RDWR, Mode::empty());
+        if let Ok(filler) = null.or_else(|_| rustix::fs::open(c"/", OFlags::PATH, Mode::empty())) {
+            std::mem::forget(filler);
         }
     }
 }

@@ -337,6 +337,15 @@ pub fn check_namespace() -> Result<(), String> {
 /// What is wrong with it and what would help, as a sentence.
 pub fn check_trustworthy() -> Result<(), String> {
     check_namespace()?;
+    // Not known on kernels before 4.12, which have no such file.
+    if let (Ok(own), Ok(childrens)) =
+        (fs::read_link("/proc/self/ns/pid"), fs::read_link("/proc/self/ns/pid_for_children"))
+        && own != childrens
+    {
+        return Err(
+            "what this process starts is in another PID namespace; begin that with a fork (unshare --fork)".into()
+        );
+    }
     let mounts = read_text("/proc/self/mountinfo")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
     if hides_processes(&mounts) && !geteuid().is_root() {

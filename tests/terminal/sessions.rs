@@ -6,6 +6,7 @@ use crate::common::{Backend, Run, all_backends, both_backends};
 use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, LONG, Shell};
 
 all_backends! {
+    ctrl_z_stops_nothing_that_nobody_could_continue
     in_a_new_session_the_terminal_cannot_be_opened
     in_a_new_session_ctrl_z_stops_the_wrapper_and_fg_goes_on
 }
@@ -18,6 +19,21 @@ both_backends! {
     in_a_new_session_a_hang_up_ends_the_tree
     foreground_without_a_terminal_works
     a_group_of_its_own_in_the_foreground_is_the_commands
+}
+
+/// A command of `ssh -t`, of script(1) or of a terminal emulator leads its session, or a script does that has it in its
+/// group: no shell with job control is there, and the kernel ignores the key.
+fn ctrl_z_stops_nothing_that_nobody_could_continue(backend: Backend) {
+    let leader = Run::new(backend).options("-k 60").fixture("say ready read exit 5");
+    let script = "$TK -k 60 $FX say ready read exit 5; exit $?";
+    for run in [leader, Run::control(["sh", "-c", script])] {
+        let mut terminal = Shell::on_terminal(run, backend);
+        terminal.expect("ready");
+        terminal.key(CTRL_Z);
+        // Stopped, it would not get this.
+        terminal.command("");
+        terminal.wait().exited(5);
+    }
 }
 
 fn in_a_new_session_the_terminal_cannot_be_opened(backend: Backend) {

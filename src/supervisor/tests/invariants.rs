@@ -117,6 +117,8 @@ impl Step<'_> {
         let Event::Signal(sig, source) = self.event else { return false };
         let is_processes = match source {
             Source::Process => true,
+            // There is no command any more that could decide what Ctrl-C means.
+            _ if self.before.outcome.end.is_some() => true,
             Source::Terminal => !self.policy.is_in_terminal,
             Source::EarlyTerminal => sig == Sig::HUP || !self.policy.is_in_terminal,
         };
