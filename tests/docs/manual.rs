@@ -27,7 +27,7 @@ fn the_manual_names_no_option_that_there_is_not() {
 #[test]
 fn the_manual_names_every_variable_that_is_read_and_no_other() {
     let mut read_by_us = BTreeSet::new();
-    visit(&root().join("src"), &mut |text| {
+    visit(&root().join("src"), &mut |_, text| {
         for (at, call) in text.match_indices("env::var").chain(text.match_indices("is_set(")) {
             let rest = text[at + call.len()..].trim_start_matches("_os").trim_start_matches('(');
             let name = rest.strip_prefix('"').and_then(|rest| rest.split('"').next());
