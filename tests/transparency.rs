@@ -69,6 +69,9 @@ both_backends! {
     a_stderr_on_a_full_device_changes_nothing
     the_callers_stderr_keeps_its_flags
     with_all_signals_ignored_the_limit_works
+    a_working_directory_that_is_gone_is_no_obstacle
+    without_any_environment_everything_works
+    without_a_tether_everything_works
 }
 
 fn a_clean_caller_has_a_clean_command(backend: Backend) {
@@ -292,4 +295,33 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
     while rustix::io::write(&write, b"x").is_ok() {}
     rustix::io::ioctl_fionbio(&write, false).expect("a pipe can be written with blocking");
     (read, write)
+}
+
+fn a_working_directory_that_is_gone_is_no_obstacle(backend: Backend) {
+    let scratch = Scratch::new();
+    let gone = scratch.join("gone");
+    std::fs::create_dir(&gone).expect("the directory is ours");
+    let run = Run::new(backend).directory(&gone).options("-k 1").setup(|| {
+        rustix::fs::unlinkat(rustix::fs::CWD, c"../gone", rustix::fs::AtFlags::REMOVEDIR)?;
+        Ok(())
+    });
+    run.fixture("exit 9").finish().exited(9);
+}
+
+/// What the mark in the environment is to our second look is nothing to the wrapper.
+fn without_any_environment_everything_works(backend: Backend) {
+    Run::new(backend).options("-k 1").prefixed(["env", "-i"]).fixture("daemon [ hang ] exit 0").finish().exited(193);
+}
+
+fn without_a_tether_everything_works(backend: Backend) {
+    Run::new(backend)
+        .options("-k 1")
+        .untethered()
+        .setup(|| {
+            sys::close(common::TETHER);
+            Ok(())
+        })
+        .fixture("daemon [ hang ] exit 0")
+        .finish()
+        .exited(193);
 }
