@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use common::action::script;
 use common::{Scratch, needs};
 
 fn root() -> &'static Path {
@@ -14,16 +15,6 @@ fn root() -> &'static Path {
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).expect("the checkout has it")
-}
-
-/// The shell script of the action's step.
-fn script() -> String {
-    let action = read(".github/actions/treekill-run/action.yml");
-    let mut blocks = action.split("      run: |").skip(1);
-    let block = blocks.next().expect("it has a script");
-    assert!(blocks.next().is_none(), "there is another script to run");
-    assert!(!block.contains("${{"), "what a workflow says must not become part of the script");
-    block.lines().skip(1).map(|line| line.strip_prefix("        ").unwrap_or(line).to_owned() + "\n").collect()
 }
 
 /// Characters that a URL has otherwise.

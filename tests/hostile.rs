@@ -1,4 +1,4 @@
-//! What a command can do that means harm, and what it can't: the claims of the threat model in .github/CONTRIBUTING.md that
+//! What a command can do that means harm, and what it can't: the claims of the threat model in .github/THREATS.md that
 //! no other file tests.
 
 mod common;

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::time::Duration;
+
 use common::{Backend, Ended, Run, Scratch, all_backends, both_backends};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -25,6 +28,8 @@ both_backends! {
     a_signal_that_is_repeated_is_one_step
     leftovers_are_named_with_what_ended_them
     every_kind_of_report_is_as_the_schema_says
+    a_report_that_cannot_be_written_fails_a_success_and_nothing_else
+    a_report_for_a_reader_that_never_comes_does_not_hang
 }
 
 fn has_outcome(ended: &Ended, outcome: &str, status: u8) -> Value {
@@ -316,4 +321,26 @@ fn the_schema_stands_alone_on_the_command_line() {
     assert_eq!(run(&["--report-schema", "true"]).status.code(), Some(125));
     let output = run(&["--gnu", "--report-schema"]);
     assert!(output.status.success() && output.stdout.starts_with(b"{"), "{output:?}");
+}
+
+fn a_report_that_cannot_be_written_fails_a_success_and_nothing_else(backend: Backend) {
+    let run = || Run::new(backend).options("--report /dev/full -k 1");
+    run().fixture("exit 0").finish().exited(125).complained_of("treekill-run: cannot ");
+    run().fixture("exit 3").finish().exited(3).complained_of("treekill-run: cannot ");
+    run().fixture("daemon [ hang ] exit 0").finish().exited(193);
+}
+
+fn a_report_for_a_reader_that_never_comes_does_not_hang(backend: Backend) {
+    let scratch = Scratch::new();
+    let fifo = scratch.join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .expect("the directory is ours");
+    let ended = Run::new(backend).option_list([OsStr::new("--report"), fifo.as_os_str()]).fixture("exit 3").finish();
+    ended.exited(3).took_less_than(Duration::from_secs(20));
 }

@@ -16,6 +16,9 @@ use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
 
+/// A user of this file's own, so that its processes can be counted.
+const LONELY_USER: u32 = 1998;
+
 fn limit(resource: Resource, number: u64) -> std::io::Result<()> {
     setrlimit(resource, Rlimit { current: Some(number), maximum: Some(number) })?;
     Ok(())
@@ -34,6 +37,10 @@ both_backends! {
     a_pipe_that_another_writer_fills_does_not_hold_up_the_deadline
     a_pipe_that_is_full_does_not_hold_up_the_deadline
     every_generation_of_a_long_line_gets_the_first_signal
+    a_full_process_table_is_125_and_leaves_nothing
+    a_user_without_processes_to_spare_gets_125
+    too_few_descriptors_are_125_and_leave_nothing
+    with_few_descriptors_a_big_tree_still_ends
 }
 
 /// Refused with nothing started, or over in time with nothing alive: never something that is left.
@@ -287,4 +294,52 @@ fn where_proc_is_foreign_a_command_that_left_the_leaf_is_ended() {
     run("say left hang").exited(124).said("left", 1).said("refused", 0).took_less_than(LONG);
     run("ignore TERM say left hang").exited(137).said("left", 1).took_less_than(LONG);
     run("on TERM [ say term exit 6 ] say left hang").exited(124).said("term", 1).took_less_than(LONG);
+}
+
+/// fork(2): "EAGAIN ... RLIMIT_NPROC". One process more is allowed each time, so that each fork is refused once.
+fn a_full_process_table_is_125_and_leaves_nothing(backend: Backend) {
+    needs::require!("user");
+    let mut refused = 0;
+    for processes in 1..6 {
+        let run = Run::new(backend).options("-k 1 --leftover-grace 0").by_user(LONELY_USER).directory("/");
+        let ended = run.setup(move || limit(Resource::Nproc, processes)).fixture("exit 0").finish();
+        ended.exited_with_one_of(&[0, 125]).took_less_than(LONG);
+        if ended.status.code() == Some(125) {
+            refused += 1;
+            ended.complained_of(": Resource temporarily unavailable");
+            assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
+        }
+    }
+    assert!(refused >= 2, "front and keeper both fork, and {refused} were refused");
+}
+
+fn a_user_without_processes_to_spare_gets_125(backend: Backend) {
+    needs::require!("unprivileged");
+    let ended = Run::new(backend).setup(|| limit(Resource::Nproc, 1)).fixture("say started").finish();
+    ended.exited(125).said("started", 0).complained_of(": Resource temporarily unavailable");
+}
+
+/// open(2): "EMFILE". Whichever descriptor is the one too many.
+fn too_few_descriptors_are_125_and_leave_nothing(backend: Backend) {
+    let mut worked = 0;
+    for descriptors in 4..32 {
+        let run = Run::new(backend).options("-t 25 -k 1").setup(move || limit(Resource::Nofile, descriptors));
+        let ended = run.fixture("exit 0").finish();
+        // 195 where the leaf can't be had for lack of descriptors, since that backend was asked for.
+        ended.exited_with_one_of(&[0, 125, 195]).took_less_than(LONG);
+        match ended.status.code() {
+            Some(0) => worked += 1,
+            _ => assert_eq!(ended.complained_of(": Too many open files").stderr.lines().count(), 1, "{ended}"),
+        }
+    }
+    assert!(worked > 5, "worked with {worked} of 28 limits");
+}
+
+/// A tree does not get out of hand because its keeper has few descriptors.
+fn with_few_descriptors_a_big_tree_still_ends(backend: Backend) {
+    let members = "fork [ setsid hang ] ".repeat(60);
+    let run = || Run::new(backend).options("-t 1 -k 500ms").setup(|| limit(Resource::Nofile, 40));
+    run().fixture(&format!("{members} hang")).finish().exited(124).took_less_than(LONG);
+    let members = "daemon [ ignore TERM hang ] ".repeat(60);
+    run().fixture(&format!("{members} hang")).finish().exited(124).took_less_than(LONG);
 }

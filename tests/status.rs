@@ -212,58 +212,6 @@ fn options_end_at_the_first_word_of_the_command() {
     assert!(said.starts_with("-t ") && said.ends_with("--backend auto -- x\n"), "{ended}");
 }
 
-/// uutils/coreutils#7475 and #3314, ducaale/xh#295, everruns/bashkit#1390.
-#[test]
-fn nonsense_is_125_in_one_line_and_starts_nothing() {
-    for words in [
-        "-t abc",
-        "-t -1",
-        "-t 1x",
-        "-t nan",
-        "-t 1 -k zzz",
-        "-t 1 -s NOSUCH",
-        "-s 65",
-        "--stages INT:5s",
-        "--stages INT,QUIT",
-        "--stages INT:x,KILL",
-        "--stages KILL:5s,TERM",
-        "--stages TERM:5s,KILL -k 5",
-        "--stages TERM:5s,KILL -s INT",
-        "--signal-to nobody",
-        "--leftovers perhaps",
-        "--leftover-grace soon",
-        "--leftover-status 256",
-        "--leftover-status -1",
-        "--drain-limit never",
-        "--backend nonsense",
-        "--backend cgroup,nonsense",
-        "--foreground --new-session",
-        "--quiet --verbose",
-        "--report-fd x",
-        "--no-such-option",
-        "-Z",
-    ] {
-        usage_error(words.split(' ').collect());
-    }
-    usage_error(vec!["-t", ""]);
-    usage_error(vec!["--stages", ""]);
-    usage_error(vec!["-s", ""]);
-    usage_error(vec!["--backend", ""]);
-}
-
-fn usage_error(options: Vec<&str>) {
-    let ended = Run::new(Backend::Auto).option_list(options).fixture("say started").finish();
-    ended.exited(125).said("started", 0).printed("").complained_of("treekill-run: ");
-    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
-}
-
-#[test]
-fn no_command_is_125_in_one_line() {
-    let ended = Run::new(Backend::Auto).finish();
-    ended.exited(125).complained_of("no command");
-    assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
-}
-
 #[test]
 fn help_and_version_go_to_stdout() {
     for (option, text) in

@@ -5,7 +5,7 @@ mod common;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +42,7 @@ both_backends! {
     a_socket_by_name_gets_the_report
     a_refusal_leaves_no_temporary_file
     a_kill_of_front_and_keeper_leaves_no_temporary_file
+    a_device_is_written_and_not_replaced
 }
 
 fn to(backend: Backend, target: impl AsRef<Path>) -> Run {
@@ -379,4 +380,9 @@ fn a_kill_of_front_and_keeper_leaves_no_temporary_file(backend: Backend) {
         }
         holds_only(&scratch, if old { &["report"] } else { &[] });
     }
+}
+
+fn a_device_is_written_and_not_replaced(backend: Backend) {
+    Run::new(backend).options("--report /dev/null").fixture("exit 0").finish().exited(0);
+    assert!(fs::metadata("/dev/null").expect("it is there").file_type().is_char_device());
 }

@@ -70,6 +70,9 @@ both_backends! {
     the_callers_stderr_keeps_its_flags
     with_all_signals_ignored_the_limit_works
     without_a_terminal_the_command_leads_neither_its_session_nor_its_group
+    a_working_directory_that_is_gone_is_no_obstacle
+    without_any_environment_everything_works
+    without_a_tether_everything_works
 }
 
 /// timeout(1)'s does not either. A leader of a group can't call setsid(2), so that setsid(1) forks and ends at once; one of a
@@ -304,4 +307,33 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
     while rustix::io::write(&write, b"x").is_ok() {}
     rustix::io::ioctl_fionbio(&write, false).expect("a pipe can be written with blocking");
     (read, write)
+}
+
+fn a_working_directory_that_is_gone_is_no_obstacle(backend: Backend) {
+    let scratch = Scratch::new();
+    let gone = scratch.join("gone");
+    std::fs::create_dir(&gone).expect("the directory is ours");
+    let run = Run::new(backend).directory(&gone).options("-k 1").setup(|| {
+        rustix::fs::unlinkat(rustix::fs::CWD, c"../gone", rustix::fs::AtFlags::REMOVEDIR)?;
+        Ok(())
+    });
+    run.fixture("exit 9").finish().exited(9);
+}
+
+/// What the mark in the environment is to our second look is nothing to the wrapper.
+fn without_any_environment_everything_works(backend: Backend) {
+    Run::new(backend).options("-k 1").prefixed(["env", "-i"]).fixture("daemon [ hang ] exit 0").finish().exited(193);
+}
+
+fn without_a_tether_everything_works(backend: Backend) {
+    Run::new(backend)
+        .options("-k 1")
+        .untethered()
+        .setup(|| {
+            sys::close(common::TETHER);
+            Ok(())
+        })
+        .fixture("daemon [ hang ] exit 0")
+        .finish()
+        .exited(193);
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::Condition;
 use crate::common::{BOUND, Backend, Ended, Nest, Run, Running, kin, sys, wrapper};
 use crate::dice::Dice;
+use crate::growing::Condition;
 use crate::plan::Plan;
 use crate::scenario::{Scenario, Status};
 

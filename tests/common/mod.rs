@@ -6,6 +6,7 @@
 //! test leaves is killed with it, and leaves that were not removed are seen.
 #![allow(dead_code, unused_imports, unused_macros, reason = "every test binary uses its own part")]
 
+pub(crate) mod action;
 pub(crate) mod cgroups;
 pub(crate) mod dice;
 pub(crate) mod fence;
@@ -92,52 +93,38 @@ pub(crate) fn unique() -> String {
 /// Makes tests of functions that take a backend: each runs on the cgroup and on the subreaper backend. The functions
 /// are named, `both_backends! { one another }`, or written out, `both_backends! { fn name(backend) { ... } }`.
 macro_rules! both_backends {
-    ($($(#[$meta:meta])* fn $name:ident($backend:ident) $body:block)+) => {
-        $($(#[$meta])* fn $name($backend: $crate::common::Backend) $body)+
-        $crate::common::both_backends! { $($name)+ }
-    };
-    ($($name:ident)+) => { $(
-        mod $name {
-            #[test]
-            fn cgroup() {
-                $crate::common::needs::require!("cgroup");
-                super::$name($crate::common::Backend::Cgroup);
-            }
-
-            #[test]
-            fn subreaper() {
-                super::$name($crate::common::Backend::Subreaper);
-            }
-        }
-    )+ };
+    ($($tests:tt)+) => { $crate::common::on_backends! { [cgroup subreaper] $($tests)+ } };
 }
 pub(crate) use both_backends;
 
 /// The same for the pidns backend too, where nothing that a test looks at differs.
 macro_rules! all_backends {
-    ($($(#[$meta:meta])* fn $name:ident($backend:ident) $body:block)+) => {
+    ($($tests:tt)+) => { $crate::common::on_backends! { [cgroup pidns subreaper] $($tests)+ } };
+}
+pub(crate) use all_backends;
+
+/// The same for each of these backends.
+macro_rules! on_backends {
+    (@each $name:ident [$($backend:ident)+]) => { $(
+        #[test]
+        fn $backend() {
+            $crate::common::on_backends! { @needs $backend }
+            super::$name($crate::common::on_backends!(@value $backend));
+        }
+    )+ };
+    (@needs subreaper) => {};
+    (@needs $backend:ident) => { $crate::common::needs::require!(stringify!($backend)); };
+    (@value cgroup) => { $crate::common::Backend::Cgroup };
+    (@value pidns) => { $crate::common::Backend::Pidns };
+    (@value subreaper) => { $crate::common::Backend::Subreaper };
+    ($backends:tt $($(#[$meta:meta])* fn $name:ident($backend:ident) $body:block)+) => {
         $($(#[$meta])* fn $name($backend: $crate::common::Backend) $body)+
-        $crate::common::all_backends! { $($name)+ }
+        $crate::common::on_backends! { $backends $($name)+ }
     };
-    ($($name:ident)+) => { $(
+    ($backends:tt $($name:ident)+) => { $(
         mod $name {
-            #[test]
-            fn cgroup() {
-                $crate::common::needs::require!("cgroup");
-                super::$name($crate::common::Backend::Cgroup);
-            }
-
-            #[test]
-            fn pidns() {
-                $crate::common::needs::require!("pidns");
-                super::$name($crate::common::Backend::Pidns);
-            }
-
-            #[test]
-            fn subreaper() {
-                super::$name($crate::common::Backend::Subreaper);
-            }
+            $crate::common::on_backends! { @each $name $backends }
         }
     )+ };
 }
-pub(crate) use all_backends;
+pub(crate) use on_backends;

@@ -70,7 +70,11 @@ fn zsh(command: &Command) -> String {
             _ if option.is_exclusive_set() => "- *".to_owned(),
             clap::ArgAction::Append => String::new(),
             _ => {
-                let others = command.get_arg_conflicts_with(option).into_iter().filter(|other| !other.is_positional());
+                // A conflict is declared at one of the two.
+                let conflicts = |option: &Arg, other: &Arg| {
+                    command.get_arg_conflicts_with(option).iter().any(|its| its.get_id() == other.get_id())
+                };
+                let others = options(command).filter(|other| conflicts(option, other) || conflicts(other, option));
                 spelt.iter().cloned().chain(others.flat_map(names)).collect::<Vec<_>>().join(" ")
             }
         };

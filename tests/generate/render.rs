@@ -126,8 +126,7 @@ fn wrapped(line: &str) -> String {
 
 /// README.md with the blocks between its markers generated again.
 fn readme(text: &str) -> anyhow::Result<String> {
-    let text = fill(text, "options", &option_list())?;
-    let text = fill(&text, "exit status", &exit_table())?;
+    let text = fill(text, "exit status", &exit_table())?;
     let text = fill(&text, "comparison", &comparison_table())?;
     fill(&text, "differences", &difference_table())
 }
@@ -176,23 +175,6 @@ fn fill(text: &str, name: &str, block: &str) -> anyhow::Result<String> {
     Ok(format!("{before}{begin}\n{block}\n<!-- end -->{after}"))
 }
 
-fn option_list() -> String {
-    let mut command = cli::command();
-    command.build();
-    let mut table = String::from("| option | meaning | default |\n| --- | --- | --- |\n");
-    for option in command.get_arguments().filter(|arg| !arg.is_positional()) {
-        let default = default(option).map(|value| format!("`{value}`")).unwrap_or_default();
-        let _ = writeln!(table, "| `{}` | {} | {default} |", spelling(option), meaning(option));
-    }
-    table
-}
-
-/// `-t, --timeout DURATION`.
-fn spelling(option: &Arg) -> String {
-    let value = value_name(option).map(|value| format!(" {value}")).unwrap_or_default();
-    names(option).join(", ") + &value
-}
-
 /// `-t` and `--timeout`.
 fn names(option: &Arg) -> Vec<String> {
     let short = option.get_short().map(|letter| format!("-{letter}"));
@@ -208,16 +190,6 @@ fn value_name(option: &Arg) -> Option<String> {
 fn choices(option: &Arg) -> impl Iterator<Item = PossibleValue> {
     let values = if option.get_action().takes_values() { option.get_possible_values() } else { vec![] };
     values.into_iter().filter(|value| !value.is_hide_set())
-}
-
-/// The help text, then the values to choose from.
-fn meaning(option: &Arg) -> String {
-    let (mut text, _) = help(option);
-    let choices: Vec<String> = choices(option).map(|choice| format!("`{}`", choice.get_name())).collect();
-    if !choices.is_empty() {
-        let _ = write!(text, ": {}", choices.join(", "));
-    }
-    text
 }
 
 fn default(option: &Arg) -> Option<String> {

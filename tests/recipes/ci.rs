@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use rustix::process::pidfd_send_signal;
 use serde_json::Value;
 
-use crate::common::{Ended, fixture, needs, sys, wrapper};
+use crate::common::{Ended, action, fixture, needs, sys, wrapper};
 use crate::{LEAVES, Place, ends, recipe};
 
 /// Reads YAML with python3's `yaml`, the reader that most machines have.
@@ -45,32 +45,27 @@ fn step(place: &Place, shell: &[&str], text: &str) -> Ended {
 /// What `jobs.*.steps.*.shell` of GitHub's workflow syntax says of steps without a shell, and of `shell: bash`.
 const GITHUBS: [&[&str]; 2] = [&["bash", "-e"], &["bash", "--noprofile", "--norc", "-eo", "pipefail"]];
 
-/// Installs from an archive of the release's layout, and then finds the program on the path that the first step has made.
+/// Installs by the action from a release's package, and then finds the program on the path that the action has made.
 #[test]
 fn on_github_the_program_is_installed_and_a_test_that_leaves_something_fails() {
-    needs::require!("make", "curl", "tar");
+    needs::require!("make", "tar");
     let Some(workflow) = yaml(&recipe("github", "yaml")) else { return };
     let steps = workflow["jobs"]["test"]["steps"].as_array().expect("a list");
+    let is_ours = |step: &&Value| step["uses"].as_str().is_some_and(|uses| uses.starts_with(ACTION));
+    let action = steps.iter().find(is_ours).expect("the workflow uses the action");
+    let version = action["with"]["version"].as_str().expect("a version");
+    assert_eq!(action["uses"], format!("{ACTION}@v{version}"), "the same version twice");
     let runs: Vec<&str> = steps.iter().filter_map(|step| step["run"].as_str()).collect();
-    assert_eq!(runs.len(), 2, "{workflow:#}");
+    assert_eq!(runs.len(), 1, "{workflow:#}");
     let leaves = format!("{LEAVES} exit 0");
     for (shell, steps, status) in
         [(GITHUBS[0], "exit 0", 0), (GITHUBS[1], "exit 4", 2), (GITHUBS[0], &leaves, 193), (GITHUBS[1], &leaves, 193)]
     {
         let place = Place::new(steps);
-        let root = place.scratch.path();
-        let archive = archive(&place);
-        let run = |text: &str, path: &str| {
-            place.file("step.sh", text);
-            let words = [&["env", path], shell, &["step.sh"]].concat();
-            let run = place.run(words).env("HOME", root).env("GITHUB_PATH", root.join("path"));
-            ends(run.env("TREEKILL_RUN", format!("file://{}", archive.display())).spawn())
-        };
-        run(runs[0], "PATH=/usr/local/bin:/usr/bin:/bin").exited(0);
-        let added = std::fs::read_to_string(root.join("path")).expect("the step adds to the path");
-        let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", added.trim());
-        run(runs[1], &path).exited(status);
-        let report = std::fs::read(root.join("treekill-run.json")).expect("there is a report");
+        let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", installed(&place, version));
+        place.file("step.sh", runs[0]);
+        ends(place.run([&["env", &path], shell, &["step.sh"]].concat()).spawn()).exited(status);
+        let report = std::fs::read(place.scratch.join("treekill-run.json")).expect("there is a report");
         let report: Value = serde_json::from_slice(&report).expect("JSON");
         assert_eq!(report["exit_status"], status, "{report:#}");
         assert_eq!(report["leftovers"].as_array().map(Vec::len), Some(if status == 193 { 2 } else { 0 }));
@@ -79,14 +74,26 @@ fn on_github_the_program_is_installed_and_a_test_that_leaves_something_fails() {
     assert!(kept, "the report is kept: {workflow:#}");
 }
 
-/// What a release's archive has, with the program that is under test.
-fn archive(place: &Place) -> std::path::PathBuf {
-    let folder = place.scratch.join("treekill-run-0.1.0/bin");
+const ACTION: &str = "OWNER/treekill-run/.github/actions/treekill-run";
+
+/// Runs the script of the action, with a package of this version that has the program under test; gives what it adds to
+/// the path.
+fn installed(place: &Place, version: &str) -> String {
+    let root = place.scratch.path();
+    let name = format!("treekill-run-{version}-x86_64-linux");
+    let folder = root.join(&name).join("bin");
     std::fs::create_dir_all(&folder).expect("the folder is ours");
     symlink(wrapper(), folder.join("treekill-run")).expect("the folder is ours");
-    let made = ends(place.run(["tar", "-czf", "release.tar.gz", "treekill-run-0.1.0"]).spawn());
-    made.exited(0);
-    place.scratch.join("release.tar.gz")
+    let pack = format!("tar -czf {name}.tar.gz {name} && sha256sum {name}.tar.gz >SHA256SUMS");
+    ends(place.run(["sh", "-c", &pack]).spawn()).exited(0);
+    place.file("action.sh", &action::script());
+    let run = place.run(GITHUBS[1].iter().chain(&["action.sh"])).env("RUNNER_OS", "Linux").env("RUNNER_ARCH", "X64");
+    let run = run.env("RUNNER_TEMP", root).env("FROM", root).env("VERSION", version).env("RELEASES", "");
+    let files = [("GITHUB_OUTPUT", root.join("output")), ("GITHUB_PATH", root.join("path"))];
+    let run = files.into_iter().fold(run, |run, (name, file)| run.env(name, file));
+    ends(run.spawn()).exited(0);
+    let added = std::fs::read_to_string(root.join("path")).expect("the action adds to the path");
+    added.trim().to_owned()
 }
 
 /// GitLab's runner gives all lines to one shell, after `set -eo pipefail`.
