@@ -5,9 +5,10 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use clap::ArgAction;
+use clap::{Arg, ArgAction};
 
 use crate::duration;
+use crate::outcome::EXIT_TABLE;
 
 /// A long option of GNU timeout, and its short form.
 struct Known {
@@ -61,6 +62,49 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { theirs: "loses a second signal", ours: "passes it on" },
     Difference { theirs: "dies of SIGKILL itself when it sent that", ours: "ends with 137" },
 ];
+
+/// Statuses that mean another thing by GNU timeout's rules; the empty ones have no meaning there.
+const STATUSES: [(&str, &str); 4] = [
+    ("N", "the command's own status; what it left running was ended"),
+    ("124", "timed out; with -p the command's own status"),
+    ("137", "the command needed SIGKILL"),
+    ("193", ""),
+];
+
+/// The definition of our own options as the help of a program called timeout shows them: what is refused there is not
+/// in it, and what is different there is said as it is.
+pub(super) fn help(ours: clap::Command) -> clap::Command {
+    let rows = EXIT_TABLE.iter().filter_map(|row| {
+        let changed = STATUSES.iter().find(|(status, _)| *status == row.status);
+        let meaning = changed.map_or(row.meaning, |(_, meaning)| meaning);
+        (!meaning.is_empty()).then_some((row.status, meaning))
+    });
+    let said = [
+        ("kill_after", "From the first signal to SIGKILL; 0 is never [default: never]"),
+        ("foreground", "Leave the command in the caller's session, and signal it alone"),
+        ("leftover_status", "Status when the command succeeded but left processes [default: its own]"),
+        ("verbose", "Say each signal that is sent"),
+    ];
+    let command = said.into_iter().fold(ours, |command, (id, text)| command.mut_arg(id, |option| option.help(text)));
+    let duration = Arg::new("duration").value_name("DURATION").required(true).index(1);
+    command
+        .about("Run COMMAND for at most DURATION and end everything it started, by the rules of GNU timeout")
+        .long_about(None::<&str>)
+        .override_usage("timeout [OPTION]... DURATION COMMAND [ARG]...")
+        .mut_args(|option| {
+            let is_known = |letter| GNU.iter().any(|known| known.short.map(char::from) == Some(letter));
+            let short = option.get_short().filter(|&letter| is_known(letter));
+            let is_useless = matches!(option.get_id().as_str(), "timeout" | "gnu");
+            option.short(short).hide(is_useless)
+        })
+        .mut_arg("command", |command| command.index(2))
+        .arg(
+            duration.help(
+                "Stop the tree after this long: a number, with s, m, h or d behind it if not in seconds; 0 is never",
+            ),
+        )
+        .after_help(super::exit_table(rows))
+}
 
 /// Translates the words behind the program's name.
 ///
