@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PathBufValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(short, long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = text(duration::parse), allow_hyphen_values = true)]
     pub timeout: Duration,
 
-    /// First signal of a stop: a name with or without SIG, a number, RTMIN+N
+    /// First signal of a stop: a name with or without SIG, a number, 128+N as shells show it, RTMIN+N
     #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = text(signals::parse), allow_hyphen_values = true)]
     pub signal: Sig,
 
@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(long, value_name = "WHO", default_value = "tree", allow_hyphen_values = true)]
     pub signal_to: SignalTo,
 
-    /// After a timeout, end with the command's status instead of 124
+    /// After a timeout, end with the command's status instead of 124 or 197
     #[arg(short, long)]
     pub preserve_status: bool,
 
@@ -67,8 +67,9 @@ pub struct Options {
     #[arg(long, value_name = "STATUS", value_parser = text(parse_status), allow_hyphen_values = true)]
     pub leftover_status: Option<u8>,
 
-    /// Processes that are no leftovers, by name or a word of their command line; may be repeated
-    #[arg(long, value_name = "PATTERN", action = ArgAction::Append, value_parser = text(parse_name))]
+    /// Processes that are no leftovers: the name of their program, a word of their command line or what follows its last
+    /// dot; may be repeated
+    #[arg(long, value_name = "NAME", action = ArgAction::Append, value_parser = text(parse_name))]
     pub keep: Vec<String>,
 
     /// Longest wait for emptiness after SIGKILL; 0 waits for ever
@@ -124,7 +125,7 @@ pub struct Options {
     pub new_session: bool,
 
     /// Write a JSON report of the run to this file
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "report_fd")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, value_parser = PathBufValueParser::new().try_map(parse_target), conflicts_with = "report_fd")]
     pub report: Option<PathBuf>,
 
     /// Write a JSON report of the run to this open descriptor
@@ -246,7 +247,8 @@ pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, Str
         [first, rest @ ..] if first == "--gnu" => Some(rest),
         _ => None,
     };
-    let translated = gnu_words.map(|words| gnu::translate(words, &command, radix)).transpose()?;
+    let translated = gnu_words.map(|words| gnu::translate(words, &command, radix)).transpose();
+    let translated = translated.map_err(|line| line + TRY_HELP)?;
     let words = translated.as_deref().unwrap_or(words);
     if let Some(options) = quick::parse(words).filter(|options| options.gnu == gnu_words.is_some()) {
         return Ok(Request::Run(Box::new(options)));
@@ -283,6 +285,12 @@ fn parse_name(text: &str) -> Result<String, String> {
     let is_name = !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER);
     let refuse = || format!("invalid name '{text}': expected that of a program or a word of a command line, in UTF-8");
     is_name.then(|| text.to_owned()).ok_or_else(refuse)
+}
+
+/// Other programs take this name for a stream.
+fn parse_target(path: PathBuf) -> Result<PathBuf, String> {
+    let refusal = "invalid file '-': expected --report-fd 1 for standard output, or ./- for a file of that name";
+    if path == Path::new("-") { Err(refusal.into()) } else { Ok(path) }
 }
 
 fn parse_descriptor(text: &str) -> Result<u16, String> {

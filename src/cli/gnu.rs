@@ -2,13 +2,14 @@
 //! definition says what an option means. The scan follows getopt_long(3): it stops at the first operand, short options may
 //! be bundled and their values glued, and long ones abbreviated.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::{Arg, ArgAction};
 
-use crate::duration;
 use crate::outcome::EXIT_TABLE;
+use crate::{duration, signals};
 
 /// A long option of GNU timeout, and its short form.
 struct Known {
@@ -130,7 +131,7 @@ pub(super) fn translate(
             }
             [b'-', bundle @ ..] if !bundle.is_empty() => {
                 words.next();
-                short(bundle, &mut words, &mut out)?;
+                short(bundle, &mut words, ours, &mut out)?;
             }
             _ => break,
         }
@@ -146,7 +147,9 @@ pub(super) fn translate(
     if out.iter().any(|word| word == "--doctor") && words.len() == 0 {
         return Ok(out);
     }
-    let (Some(duration), true) = (words.next(), words.len() > 0) else { return Err("missing operand".into()) };
+    let (Some(duration), true) = (words.next(), words.len() > 0) else {
+        return Err("missing operand: expected DURATION COMMAND [ARG]...".into());
+    };
     out.push(with_value("timeout", duration));
     check_durations(&mut out, radix)?;
     out.push("--".into());
@@ -163,7 +166,10 @@ fn check_durations(words: &mut [OsString], radix: &dyn Fn() -> char) -> Result<(
         }
         if let Err(refusal) = duration::parse_gnu(text) {
             let with_point = text.replacen(radix(), ".", 1);
-            duration::parse_gnu(&with_point).map_err(|_| refusal)?;
+            duration::parse_gnu(&with_point).map_err(|_| match duration::parse(text) {
+                Ok(_) => format!("{refusal} (treekill-run {} {text} takes this one)", &name[1..3]),
+                Err(_) => refusal,
+            })?;
             *word = OsString::from(format!("{name}={with_point}"));
         }
     }
@@ -183,10 +189,10 @@ fn long(
     match (takes_value, glued) {
         (false, Some(_)) => return Err(format!("option '--{name}' doesn't allow an argument")),
         (false, None) => push_flag(&name, out),
-        (true, Some(value)) => out.push(with_value(&name, value)),
+        (true, Some(value)) => out.push(with_value(&name, &plain_signal(&name, value))),
         (true, None) => {
             let value = words.next().ok_or_else(|| format!("option '--{name}' requires an argument"))?;
-            out.push(with_value(&name, value));
+            out.push(with_value(&name, &plain_signal(&name, value)));
         }
     }
     Ok(())
@@ -212,10 +218,20 @@ fn resolve(name: &str, ours: &dyn Fn() -> clap::Command) -> Result<(String, bool
     }
 }
 
-fn short(bundle: &[u8], words: &mut std::slice::Iter<'_, OsString>, out: &mut Vec<OsString>) -> Result<(), String> {
+fn short(
+    bundle: &[u8],
+    words: &mut std::slice::Iter<'_, OsString>,
+    ours: &dyn Fn() -> clap::Command,
+    out: &mut Vec<OsString>,
+) -> Result<(), String> {
     for (index, &letter) in bundle.iter().enumerate() {
         let Some(option) = GNU.iter().find(|known| known.short == Some(letter)) else {
-            return Err(format!("invalid option -- '{}'", char::from(letter).escape_default()));
+            let letter = char::from(letter);
+            let known = ours();
+            let own = known.get_arguments().find(|own| own.get_short() == Some(letter));
+            let long = own.and_then(Arg::get_long).filter(|long| *long != "timeout");
+            let expected = long.map_or("-f, -k, -p, -s, -v or a long option".into(), |long| format!("--{long}"));
+            return Err(format!("invalid option -- '{}': expected {expected}", letter.escape_default()));
         };
         if !option.takes_value {
             push_flag(option.long, out);
@@ -226,7 +242,7 @@ fn short(bundle: &[u8], words: &mut std::slice::Iter<'_, OsString>, out: &mut Ve
             [] => words.next().ok_or_else(|| format!("option requires an argument -- '{}'", char::from(letter)))?,
             _ => OsStr::from_bytes(glued),
         };
-        out.push(with_value(option.long, value));
+        out.push(with_value(option.long, &plain_signal(option.long, value)));
         return Ok(());
     }
     Ok(())
@@ -237,6 +253,17 @@ fn push_flag(name: &str, out: &mut Vec<OsString>) {
     out.push(format!("--{name}").into());
     if name == "foreground" {
         out.push("--signal-to=command".into());
+    }
+}
+
+/// GNU timeout takes more for the status of a death by signal than a shell's 129 to 192: ksh adds 256.
+fn plain_signal<'a>(name: &str, value: &'a OsStr) -> Cow<'a, OsStr> {
+    let is_number = |text: &&str| name == "signal" && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = value.to_str().filter(is_number).and_then(|text| text.parse::<i32>().ok());
+    let plain = number.filter(|n| *n >= 128).map(|n| n & if n < 255 { 0x7f } else { 0xff });
+    match plain.map(|n| n.to_string()).filter(|text| plain <= Some(64) && signals::parse(text).is_ok()) {
+        Some(text) => Cow::Owned(text.into()),
+        None => Cow::Borrowed(value),
     }
 }
 

@@ -66,6 +66,7 @@ fn a_refusal_is_one_line_that_names_the_value() {
         (&["--report-fd=", "true"], "'' for '--report-fd <N>'"),
         (&["--leftover-status", "abc", "true"], "from 0 to 255"),
         (&["--keep=", "true"], "''"),
+        (&["--report", "-", "true"], "--report-fd 1"),
         (&["--report-schema", "--report", "x"], "no other option"),
         (&[], "no command"),
         (&["--"], "no command"),
@@ -125,6 +126,18 @@ fn a_program_called_timeout_reads_timeouts_grammar() {
     assert!(matches!(same, Ok(Request::Run(options)) if options.gnu));
 }
 
+/// As GNU timeout does: ksh adds 256 to the signal.
+#[test]
+fn timeout_takes_more_statuses_for_signals() {
+    for (text, signal) in [("128", Sig::NONE), ("143", Sig::TERM), ("256", Sig::NONE), ("271", Sig::TERM)] {
+        assert_eq!(gnu(&["-s", text, "5", "true"]).signal, signal, "{text}");
+    }
+    for text in ["255", "384", "399", "999"] {
+        let line = parse_words("timeout", &["-s", text, "5", "true"]).expect_err("refused");
+        assert!(line.contains(&format!("'{text}'")), "{line}");
+    }
+}
+
 #[test]
 fn our_long_options_are_taken_written_out() {
     let line = gnu(&["--leftovers", "wait", "--backend=subreaper", "--stages", "INT:1s,KILL", "5", "true"]);
@@ -151,6 +164,17 @@ fn what_timeout_refuses_is_refused_by_name() {
     ] {
         let line = parse_words("timeout", words).expect_err("refused");
         assert!(line.contains(named), "{words:?}: {line}");
+        assert!(line.ends_with("; try --help"), "{words:?}: {line}");
+    }
+    for (words, said) in [
+        (&["5"][..], "missing operand: expected"),
+        (&["-z", "5", "true"], "invalid option -- 'z': expected"),
+        (&["1x", "true"], "invalid time interval '1x': expected"),
+        (&["1m30s", "true"], "-t 1m30s"),
+        (&["-q", "5", "true"], "--quiet"),
+    ] {
+        let line = parse_words("timeout", words).expect_err("refused");
+        assert!(line.contains(said), "{words:?}: {line}");
     }
     assert!(refusal(&["-v", "--gnu", "5", "true"]).contains("first"));
 }
