@@ -271,9 +271,7 @@ pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, Str
 
 /// Reads a value's text. Bytes that are none become a character that no grammar here knows, so that its refusal names
 /// option and value.
-fn text<T: Clone + Send + Sync + 'static>(
-    parse: fn(&str) -> Result<T, String>,
-) -> impl TypedValueParser<Value = T> + Clone {
+fn text<T: Clone + Send + Sync + 'static>(parse: fn(&str) -> Result<T, String>) -> impl TypedValueParser<Value = T> {
     OsStringValueParser::new().try_map(move |value| parse(&value.to_string_lossy()))
 }
 
@@ -283,7 +281,8 @@ fn parse_status(text: &str) -> Result<u8, String> {
 
 fn parse_name(text: &str) -> Result<String, String> {
     let is_name = !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER);
-    let refuse = || format!("invalid name '{text}': expected that of a program or a word of a command line, in UTF-8");
+    let refuse =
+        || format!("invalid name '{text}': expected that of a program or a word of its command line, in UTF-8");
     is_name.then(|| text.to_owned()).ok_or_else(refuse)
 }
 

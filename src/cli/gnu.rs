@@ -160,7 +160,8 @@ pub(super) fn translate(
 /// Our own units are none of GNU timeout's, and its fractions may be written as the user's language does.
 fn check_durations(words: &mut [OsString], radix: &dyn Fn() -> char) -> Result<(), String> {
     for word in words {
-        let Some((name, text)) = word.to_str().and_then(|word| word.split_once('=')) else { continue };
+        let given = word.to_string_lossy();
+        let Some((name, text)) = given.split_once('=') else { continue };
         if !matches!(name, "--timeout" | "--kill-after") {
             continue;
         }

@@ -104,6 +104,8 @@ fn bytes_that_are_no_text_are_refused_by_the_options_name() {
         let line = parse(&args, &|| ',').expect_err("refused");
         assert!(line.contains(option) && line.contains('\u{fffd}'), "{line}");
     }
+    let line = parse(&["timeout".into(), bytes(b"1\xff"), "true".into()], &|| ',').expect_err("refused");
+    assert!(line.contains("time interval '1\u{fffd}'"), "{line}");
 }
 
 fn gnu(words: &[&str]) -> Options {
