@@ -72,6 +72,17 @@ const STATUSES: [(&str, &str); 4] = [
     ("193", ""),
 ];
 
+/// Options that mean another thing.
+const MEANINGS: [(&str, &str); 4] = [
+    ("kill_after", "From the first signal to SIGKILL; 0 is never [default: never]"),
+    ("foreground", "Leave the command in the caller's session, and signal it alone"),
+    ("leftover_status", "Status when the command succeeded but left processes [default: its own]"),
+    ("verbose", "Say each signal that is sent"),
+];
+
+const DURATION: &str =
+    "Stop the tree after this long: a number, with s, m, h or d behind it if not in seconds; 0 is never";
+
 /// The definition of our own options as the help of a program called timeout shows them: what is refused there is not
 /// in it, and what is different there is said as it is.
 pub(super) fn help(ours: clap::Command) -> clap::Command {
@@ -80,30 +91,24 @@ pub(super) fn help(ours: clap::Command) -> clap::Command {
         let meaning = changed.map_or(row.meaning, |(_, meaning)| meaning);
         (!meaning.is_empty()).then_some((row.status, meaning))
     });
-    let said = [
-        ("kill_after", "From the first signal to SIGKILL; 0 is never [default: never]"),
-        ("foreground", "Leave the command in the caller's session, and signal it alone"),
-        ("leftover_status", "Status when the command succeeded but left processes [default: its own]"),
-        ("verbose", "Say each signal that is sent"),
-    ];
-    let command = said.into_iter().fold(ours, |command, (id, text)| command.mut_arg(id, |option| option.help(text)));
-    let duration = Arg::new("duration").value_name("DURATION").required(true).index(1);
-    command
-        .about("Run COMMAND for at most DURATION and end everything it started, by the rules of GNU timeout")
+    let duration = Arg::new("duration").value_name("DURATION").required(true).index(1).help(DURATION);
+    ours.about("Run COMMAND for at most DURATION and end everything it started, by the rules of GNU timeout")
         .long_about(None::<&str>)
         .override_usage("timeout [OPTION]... DURATION COMMAND [ARG]...")
         .mut_args(|option| {
             let is_known = |letter| GNU.iter().any(|known| known.short.map(char::from) == Some(letter));
             let short = option.get_short().filter(|&letter| is_known(letter));
-            let is_useless = matches!(option.get_id().as_str(), "timeout" | "gnu");
-            option.short(short).hide(is_useless)
+            match option.get_id().as_str() {
+                "command" => option.index(2),
+                "timeout" | "gnu" => option.hide(true),
+                id => match MEANINGS.iter().find(|(changed, _)| *changed == id) {
+                    Some((_, meaning)) => option.help(*meaning),
+                    None => option,
+                },
+            }
+            .short(short)
         })
-        .mut_arg("command", |command| command.index(2))
-        .arg(
-            duration.help(
-                "Stop the tree after this long: a number, with s, m, h or d behind it if not in seconds; 0 is never",
-            ),
-        )
+        .arg(duration)
         .after_help(super::exit_table(rows))
 }
 
