@@ -43,15 +43,15 @@ end
 complete -c treekill-run -f
 complete -c treekill-run -n __treekill_run_command -f -a '(__treekill_run_complete)'
 complete -c treekill-run -n 'not __treekill_run_command' -s t -l timeout -d 'Stop the tree after this long (30, 1.5m, 250ms, 1m30s); 0 is never' -x
-complete -c treekill-run -n 'not __treekill_run_command' -s s -l signal -d 'First signal of a stop: a name with or without SIG, a number, RTMIN+N' -x -a 'HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS'
+complete -c treekill-run -n 'not __treekill_run_command' -s s -l signal -d 'First signal of a stop: a name with or without SIG, a number, 128+N as shells show it, RTMIN+N' -x -a 'HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS'
 complete -c treekill-run -n 'not __treekill_run_command' -s k -l kill-after -d 'From the first signal to SIGKILL; 0 is never [default: 10s]' -x
 complete -c treekill-run -n 'not __treekill_run_command' -l stages -d 'Signals in turn, such as INT:5s,QUIT:2s,KILL; without KILL at the end it never kills' -x
 complete -c treekill-run -n 'not __treekill_run_command' -l signal-to -d 'Who gets the first signal; SIGKILL is always for all' -x -a "tree\t'Every process of the tree' group\t'The members of the tree in the command\'s process group' command\t'The command alone'"
-complete -c treekill-run -n 'not __treekill_run_command' -s p -l preserve-status -d 'After a timeout, end with the command\'s status instead of 124'
+complete -c treekill-run -n 'not __treekill_run_command' -s p -l preserve-status -d 'After a timeout, end with the command\'s status instead of 124 or 197'
 complete -c treekill-run -n 'not __treekill_run_command' -l leftovers -d 'What to do with processes that outlive the command' -x -a "kill\t'End them' wait\t'Wait for them, within the timeout' leave\t'Leave them running'"
 complete -c treekill-run -n 'not __treekill_run_command' -l leftover-grace -d 'How long processes that outlive the command may take to finish by themselves' -x
 complete -c treekill-run -n 'not __treekill_run_command' -l leftover-status -d 'Status when the command succeeded but left processes; 0 leaves its own [default: 193]' -x
-complete -c treekill-run -n 'not __treekill_run_command' -l keep -d 'Processes that are no leftovers, by name or a word of their command line; may be repeated' -x
+complete -c treekill-run -n 'not __treekill_run_command' -l keep -d 'Processes that are no leftovers: the name of their program, a word of their command line or what follows its last dot; may be repeated' -x
 complete -c treekill-run -n 'not __treekill_run_command' -l drain-limit -d 'Longest wait for emptiness after SIGKILL; 0 waits for ever' -x
 complete -c treekill-run -n 'not __treekill_run_command' -l idle-timeout -d 'Stop the tree when nothing in it has done anything for this long; 0 is never' -x
 complete -c treekill-run -n 'not __treekill_run_command' -s b -l backend -d 'What holds the tree, in order of preference; the first that works is taken' -x -a "(__treekill_run_list auto\t'The first of cgroup, systemd and subreaper that works' cgroup\t'A cgroup v2 leaf of our own' systemd\t'A transient systemd scope around the keeper, and a leaf in it' pidns\t'A PID namespace of the command\'s own; never taken by auto' subreaper\t'Ancestry alone')"

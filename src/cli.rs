@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, PathBufValueParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 pub use gnu::{DIFFERENCES, Difference};
@@ -30,51 +32,52 @@ use crate::{duration, limits, plan, signals};
 #[command(override_usage = "treekill-run [OPTIONS] [--] COMMAND [ARG]...")]
 pub struct Options {
     /// Stop the tree after this long (30, 1.5m, 250ms, 1m30s); 0 is never
-    #[arg(short, long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = duration::parse)]
+    #[arg(short, long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = text(duration::parse), allow_hyphen_values = true)]
     pub timeout: Duration,
 
-    /// First signal of a stop: a name with or without SIG, a number, RTMIN+N
-    #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    /// First signal of a stop: a name with or without SIG, a number, 128+N as shells show it, RTMIN+N
+    #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = text(signals::parse), allow_hyphen_values = true)]
     pub signal: Sig,
 
     /// From the first signal to SIGKILL; 0 is never [default: 10s]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(short, long, value_name = "DURATION", value_parser = text(duration::parse), allow_hyphen_values = true)]
     pub kill_after: Option<Duration>,
 
     /// Signals in turn, such as INT:5s,QUIT:2s,KILL; without KILL at the end it never kills
-    #[arg(long, value_name = "LIST", value_parser = plan::parse_stages, conflicts_with_all = ["signal", "kill_after"])]
+    #[arg(long, value_name = "LIST", value_parser = text(plan::parse_stages), allow_hyphen_values = true, conflicts_with_all = ["signal", "kill_after"])]
     pub stages: Option<Stages>,
 
     /// Who gets the first signal; SIGKILL is always for all
-    #[arg(long, value_name = "WHO", default_value = "tree")]
+    #[arg(long, value_name = "WHO", default_value = "tree", allow_hyphen_values = true)]
     pub signal_to: SignalTo,
 
-    /// After a timeout, end with the command's status instead of 124
+    /// After a timeout, end with the command's status instead of 124 or 197
     #[arg(short, long)]
     pub preserve_status: bool,
 
     /// What to do with processes that outlive the command
-    #[arg(long, value_name = "POLICY", default_value = "kill")]
+    #[arg(long, value_name = "POLICY", default_value = "kill", allow_hyphen_values = true)]
     pub leftovers: Leftovers,
 
     /// How long processes that outlive the command may take to finish by themselves
-    #[arg(long, value_name = "DURATION", default_value = "200ms", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "200ms", value_parser = text(duration::parse), allow_hyphen_values = true)]
     pub leftover_grace: Duration,
 
     /// Status when the command succeeded but left processes; 0 leaves its own [default: 193]
-    #[arg(long, value_name = "STATUS")]
+    #[arg(long, value_name = "STATUS", value_parser = text(parse_status), allow_hyphen_values = true)]
     pub leftover_status: Option<u8>,
 
-    /// Processes that are no leftovers, by name or a word of their command line; may be repeated
-    #[arg(long, value_name = "PATTERN", action = ArgAction::Append, value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    /// Processes that are no leftovers: the name of their program, a word of their command line or what follows its last
+    /// dot; may be repeated
+    #[arg(long, value_name = "NAME", action = ArgAction::Append, value_parser = text(parse_name))]
     pub keep: Vec<String>,
 
     /// Longest wait for emptiness after SIGKILL; 0 waits for ever
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = text(duration::parse), allow_hyphen_values = true)]
     pub drain_limit: Duration,
 
     /// Stop the tree when nothing in it has done anything for this long; 0 is never
-    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = text(duration::parse), allow_hyphen_values = true)]
     pub idle_timeout: Duration,
 
     /// What holds the tree, in order of preference; the first that works is taken
@@ -83,20 +86,22 @@ pub struct Options {
         long,
         value_name = "LIST",
         default_value = "auto",
-        value_delimiter = ',', action = ArgAction::Set
+        value_delimiter = ',',
+        action = ArgAction::Set,
+        allow_hyphen_values = true
     )]
     pub backend: Vec<Backend>,
 
     /// Most memory for the whole tree: 512M, 2G, or a share of the machine's, 50%
-    #[arg(long, value_name = "SIZE", value_parser = limits::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = text(limits::parse_size), allow_hyphen_values = true)]
     pub memory_max: Option<Size>,
 
     /// Most processes and threads in the whole tree at once
-    #[arg(long, value_name = "N", value_parser = limits::parse_pids)]
+    #[arg(long, value_name = "N", value_parser = text(limits::parse_pids), allow_hyphen_values = true)]
     pub pids_max: Option<u64>,
 
     /// Most CPU time for the whole tree, in percent of one CPU
-    #[arg(long, value_name = "PERCENT", value_parser = limits::parse_cpu)]
+    #[arg(long, value_name = "PERCENT", value_parser = text(limits::parse_cpu), allow_hyphen_values = true)]
     pub cpu_max: Option<u32>,
 
     /// Stop the tree when the process that called treekill-run dies
@@ -120,11 +125,11 @@ pub struct Options {
     pub new_session: bool,
 
     /// Write a JSON report of the run to this file
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "report_fd")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, value_parser = PathBufValueParser::new().try_map(parse_target), conflicts_with = "report_fd")]
     pub report: Option<PathBuf>,
 
     /// Write a JSON report of the run to this open descriptor
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = text(parse_descriptor), allow_hyphen_values = true)]
     pub report_fd: Option<u16>,
 
     /// Print the JSON Schema of the report and do nothing else
@@ -188,19 +193,21 @@ pub enum Leftovers {
 
 /// The clap definition, exit table included; the generators of manual and completions read it too.
 pub fn command() -> clap::Command {
-    let mut table = String::from("Exit status:\n");
-    for row in EXIT_TABLE {
-        writeln!(table, "  {:<7}{}", row.status, row.meaning).expect("a String takes everything");
+    let rows = EXIT_TABLE.iter().map(|row| (row.status, row.meaning));
+    Options::command().disable_help_flag(true).disable_version_flag(true).after_help(exit_table(rows))
+}
+
+fn exit_table(rows: impl Iterator<Item = (&'static str, &'static str)>) -> String {
+    let mut table = String::from("Exit status:");
+    for (status, meaning) in rows {
+        write!(table, "\n  {status:<7}{meaning}").expect("a String takes everything");
     }
-    Options::command().disable_help_flag(true).disable_version_flag(true).after_help(table.trim_end().to_owned())
+    table
 }
 
 /// The same for a program called timeout, whose words are translated first.
 fn gnu_command() -> clap::Command {
-    command()
-        .name(TIMEOUT)
-        .version(concat!("(treekill-run) ", env!("CARGO_PKG_VERSION")))
-        .override_usage("timeout [OPTION]... DURATION COMMAND [ARG]...")
+    command().name(TIMEOUT).version(concat!("(treekill-run) ", env!("CARGO_PKG_VERSION")))
 }
 
 /// Our name.
@@ -240,7 +247,8 @@ pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, Str
         [first, rest @ ..] if first == "--gnu" => Some(rest),
         _ => None,
     };
-    let translated = gnu_words.map(|words| gnu::translate(words, &command, radix)).transpose()?;
+    let translated = gnu_words.map(|words| gnu::translate(words, &command, radix)).transpose();
+    let translated = translated.map_err(|line| line + TRY_HELP)?;
     let words = translated.as_deref().unwrap_or(words);
     if let Some(options) = quick::parse(words).filter(|options| options.gnu == gnu_words.is_some()) {
         return Ok(Request::Run(Box::new(options)));
@@ -253,26 +261,74 @@ pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, Str
     match parsed {
         Ok(options) if options.gnu && gnu_words.is_none() => Err("--gnu must come first".into()),
         Ok(options) => Ok(Request::Run(Box::new(options))),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp && gnu_words.is_some() => {
+            Ok(Request::Print(gnu::help(command()).render_long_help().to_string()))
+        }
         Err(error) if !error.use_stderr() => Ok(Request::Print(error.to_string())),
         Err(error) => Err(one_line(&error)),
     }
 }
 
-/// Clap's paragraphs in one line: what is wrong, then its tips.
+/// Reads a value's text. Bytes that are none become a character that no grammar here knows, so that its refusal names
+/// option and value.
+fn text<T: Clone + Send + Sync + 'static>(parse: fn(&str) -> Result<T, String>) -> impl TypedValueParser<Value = T> {
+    OsStringValueParser::new().try_map(move |value| parse(&value.to_string_lossy()))
+}
+
+fn parse_status(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| format!("invalid status '{text}': expected a number from 0 to 255"))
+}
+
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && !text.contains(char::REPLACEMENT_CHARACTER);
+    let refuse =
+        || format!("invalid name '{text}': expected that of a program or a word of its command line, in UTF-8");
+    is_name.then(|| text.to_owned()).ok_or_else(refuse)
+}
+
+/// Other programs take this name for a stream.
+fn parse_target(path: PathBuf) -> Result<PathBuf, String> {
+    let refusal = "invalid file '-': expected --report-fd 1 for standard output, or ./- for a file of that name";
+    if path == Path::new("-") { Err(refusal.into()) } else { Ok(path) }
+}
+
+fn parse_descriptor(text: &str) -> Result<u16, String> {
+    let most = u16::MAX;
+    text.parse().map_err(|_| format!("invalid descriptor '{text}': expected a number from 0 to {most}, such as 3"))
+}
+
+/// Clap's paragraphs in one line: what is wrong, then its tips but the one that takes a word for a value: here what is
+/// behind the options is a command.
 fn one_line(error: &clap::Error) -> String {
-    use clap::error::ErrorKind;
-    if matches!(error.kind(), ErrorKind::MissingRequiredArgument) {
-        return String::from("no command given: expected treekill-run [OPTIONS] [--] COMMAND [ARG]...; try --help");
-    }
-    let text = error.to_string();
-    let paragraphs = text.split("\n\n").map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "));
-    let mut line = String::new();
-    for paragraph in paragraphs {
-        if let Some(wrong) = paragraph.strip_prefix("error: ") {
-            line.push_str(wrong);
-        } else if let Some(tip) = paragraph.strip_prefix("tip: ") {
-            let _ = write!(line, " ({tip})");
+    let told = match error.kind() {
+        ErrorKind::MissingRequiredArgument => {
+            Some("no command given: expected treekill-run [OPTIONS] [--] COMMAND [ARG]...".to_owned())
         }
-    }
-    line + "; try --help"
+        ErrorKind::ValueValidation => refused_value(error),
+        // Of what must stand alone clap names no other.
+        ErrorKind::ArgumentConflict if error.get(ContextKind::PriorArg) == Some(&ContextValue::None) => {
+            Some("--report-schema takes no other option and no command".to_owned())
+        }
+        _ => None,
+    };
+    let line = told.unwrap_or_else(|| {
+        let text = error.to_string();
+        let (wrong, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let wrong = wrong.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let tips = rest.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
+        tips.filter(|tip| !tip.starts_with("to pass ")).fold(wrong, |line, tip| format!("{line} ({tip})"))
+    });
+    line + TRY_HELP
+}
+
+/// What ends a line about a command line.
+const TRY_HELP: &str = "; try --help";
+
+/// The parsers' own words name the value as well; once is enough.
+fn refused_value(error: &clap::Error) -> Option<String> {
+    let context = |kind| error.get(kind).map(ToString::to_string);
+    let (option, value) = (context(ContextKind::InvalidArg)?, context(ContextKind::InvalidValue)?);
+    let why = std::error::Error::source(error)?.to_string();
+    let (_, expected) = why.split_once(&format!("'{value}': ")).unwrap_or(("", &why));
+    Some(format!("invalid value '{value}' for '{option}': {expected}"))
 }

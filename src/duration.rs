@@ -16,9 +16,11 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 /// Reads a duration by GNU timeout's grammar alone.
 ///
 /// # Errors
-/// A sentence that names the value.
+/// A sentence that names the value and what was expected.
 pub fn parse_gnu(text: &str) -> Result<Duration, String> {
-    timeout_grammar(text, GNU_UNITS).ok_or_else(|| format!("invalid time interval '{text}'"))
+    timeout_grammar(text, GNU_UNITS).ok_or_else(|| {
+        format!("invalid time interval '{text}': expected a number with an optional s, m, h or d behind it")
+    })
 }
 
 /// Units and their seconds.

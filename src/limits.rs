@@ -88,7 +88,24 @@ pub fn parse_size(text: &str) -> Result<Size, String> {
         Some(_) => None,
         None => parse_bytes(text).filter(|bytes| *bytes > 0).map(Size::Bytes),
     };
-    size.ok_or_else(|| format!("invalid size '{text}': expected bytes with an optional unit, such as 512M or 1.5G, or a share of the machine's memory, such as 50%"))
+    size.ok_or_else(|| format!("invalid size '{text}': expected {}", expected_size(text)))
+}
+
+/// What would be right in place of a size that is none.
+fn expected_size(text: &str) -> String {
+    let share = text.strip_suffix('%').is_some_and(|number| !number.is_empty() && is_digits(number));
+    // `512m`, `512MB` and `512MiB` are meant to be `512M`.
+    let upper = text.to_ascii_uppercase();
+    let plain = upper.strip_suffix("IB").or_else(|| upper.strip_suffix('B')).unwrap_or(&upper);
+    let is_some = |text: &&str| parse_bytes(text).is_some_and(|bytes| bytes > 0);
+    match [upper.as_str(), plain].into_iter().find(is_some) {
+        _ if share => "a share of the machine's memory from 1% to 100%".into(),
+        _ if parse_bytes(text) == Some(0) => "at least 1 byte".into(),
+        Some(meant) => format!("a unit of one upper-case letter, as in {meant}"),
+        None => {
+            "bytes with an optional unit, such as 512M or 1.5G, or a share of the machine's memory, such as 50%".into()
+        }
+    }
 }
 
 /// Rust's numbers may begin with a plus, which a size may not.
@@ -126,7 +143,7 @@ pub fn in_units(bytes: u64) -> String {
 /// A sentence that names the value and what was expected.
 pub fn parse_pids(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|pids| is_digits(text) && *pids > 0).ok_or_else(|| {
-        format!("invalid number of processes '{text}': expected how many processes and threads may live at once, such as 100")
+        format!("invalid number of processes '{text}': expected how many processes and threads may live at once, at least 1, such as 100")
     })
 }
 
@@ -140,7 +157,7 @@ pub fn parse_cpu(text: &str) -> Result<u32, String> {
         .parse()
         .ok()
         .filter(|percent| is_digits(number) && *percent > 0)
-        .ok_or_else(|| format!("invalid share '{text}': expected percent of one CPU, such as 50% or 200%"))
+        .ok_or_else(|| format!("invalid share '{text}': expected percent of one CPU, at least 1%, such as 50% or 200%"))
 }
 
 #[cfg(test)]
@@ -177,6 +194,25 @@ mod tests {
         for text in ["", "0", "-1", "+5%", "%", "1.5%", "5%%"] {
             assert!(parse_cpu(text).expect_err(text).contains(&format!("'{text}'")));
         }
+    }
+
+    #[test]
+    fn a_refusal_says_the_bound_or_the_unit() {
+        for (text, said) in [
+            ("0", "at least 1 byte"),
+            ("0%", "from 1% to 100%"),
+            ("200%", "from 1% to 100%"),
+            ("512m", "one upper-case letter, as in 512M"),
+            ("512MB", "one upper-case letter, as in 512M"),
+            ("1.5gib", "one upper-case letter, as in 1.5G"),
+            ("x", "such as 512M"),
+            ("MB", "such as 512M"),
+        ] {
+            let refusal = parse_size(text).expect_err(text);
+            assert!(refusal.contains(said), "{refusal}");
+        }
+        assert!(parse_pids("0").expect_err("refused").contains("at least 1"));
+        assert!(parse_cpu("0").expect_err("refused").contains("at least 1%"));
     }
 
     #[test]

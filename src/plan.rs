@@ -90,7 +90,7 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// # Errors
 /// A sentence that names the list and what was expected.
 pub fn parse_stages(text: &str) -> Result<Stages, String> {
-    let refuse = |why: String| Err(format!("invalid stage list '{text}': {why}, as in INT:5s,QUIT:2s,KILL"));
+    let refuse = |why: String| Err(format!("invalid stage list '{text}': {why} (as in INT:5s,QUIT:2s,KILL)"));
     let words: Vec<&str> = text.split(',').collect();
     let mut stages = Vec::with_capacity(words.len());
     for (index, word) in words.iter().enumerate() {
@@ -105,7 +105,9 @@ pub fn parse_stages(text: &str) -> Result<Stages, String> {
             Err(why) => return refuse(why),
         };
         match (is_last, wait) {
-            (true, Some(_)) => return refuse(format!("the last stage, '{word}', has no duration")),
+            (true, Some(_)) => {
+                return refuse(format!("the last stage, '{word}', must have no duration: write {name}"));
+            }
             (false, None) => {
                 return refuse(format!("'{word}' needs a duration, since another stage follows"));
             }
@@ -357,6 +359,18 @@ mod tests {
         ] {
             let refusal = parse_stages(text).expect_err(text);
             assert!(refusal.contains(&format!("'{text}'")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_a_stage_list_says_what_to_write() {
+        for (text, said) in [
+            ("INT:5s,KILL:3s", "the last stage, 'KILL:3s', must have no duration: write KILL ("),
+            ("INT:x,KILL", "; 0 is off ("),
+            ("INT,KILL", "'INT' needs a duration"),
+        ] {
+            let refusal = parse_stages(text).expect_err(text);
+            assert!(refusal.contains(said) && refusal.ends_with("(as in INT:5s,QUIT:2s,KILL)"), "{refusal}");
         }
     }
 

@@ -62,6 +62,11 @@ impl Sig {
         self.0
     }
 
+    /// How a line names it.
+    pub fn in_words(self) -> String {
+        if self == Sig::NONE { "signal 0, which only checks,".into() } else { format!("SIG{self}") }
+    }
+
     /// Every signal of Linux.
     pub fn all() -> impl Iterator<Item = Sig> {
         (1..=LAST).map(Sig)
@@ -111,6 +116,9 @@ impl fmt::Display for Sig {
     }
 }
 
+/// What a shell adds to the number of the signal that a command died of.
+const STATUS_OF_A_DEATH: i32 = 128;
+
 /// Threads use these inside the C library, nptl(7).
 const RESERVED: [i32; 2] = [32, 33];
 
@@ -118,7 +126,7 @@ const RESERVED: [i32; 2] = [32, 33];
 const ALIASES: [(&str, i32); 4] = [("EXIT", 0), ("IOT", libc::SIGABRT), ("CLD", libc::SIGCHLD), ("POLL", libc::SIGIO)];
 
 /// Reads a signal as people write it: `TERM`, `sigterm`, `15`, `RTMIN+2`, `RTMAX-1`, or a shell's
-/// status of a death by it (`143`). `0` is none.
+/// status of a death by it, which is 128 more (`143`). `0` is none.
 ///
 /// # Errors
 /// A sentence that names the value and what was expected.
@@ -130,8 +138,8 @@ pub fn parse(text: &str) -> Result<Sig, String> {
         // GNU timeout takes `SIG9`, but no status of a shell there.
         name.parse().ok().filter(|n| (0..=LAST).contains(n) && !RESERVED.contains(n))
     } else if is_number(&upper) {
-        // A shell shows a death by signal n as 128+n; what wait(2) gives has more bits above the lowest seven.
-        upper.parse().ok().map(|n: i32| if n >= 128 { n & 0x7f } else { n }).filter(|n| !RESERVED.contains(n))
+        let plain = |n: i32| if n > STATUS_OF_A_DEATH { n - STATUS_OF_A_DEATH } else { n };
+        upper.parse().ok().map(plain).filter(|n| !RESERVED.contains(n))
     } else if let Some(offset) = name.strip_prefix("RTMIN") {
         real_time_offset(offset, '+').map(|n| RTMIN + n)
     } else if let Some(offset) = name.strip_prefix("RTMAX") {
@@ -143,7 +151,8 @@ pub fn parse(text: &str) -> Result<Sig, String> {
     };
     let sig = number.and_then(|number| if number == 0 { Some(Sig::NONE) } else { Sig::new(number) });
     sig.ok_or_else(|| {
-        format!("unknown signal '{text}': expected a name such as TERM or SIGINT, a number up to {LAST}, or RTMIN+N")
+        let (first, last) = (STATUS_OF_A_DEATH + 1, STATUS_OF_A_DEATH + LAST);
+        format!("unknown signal '{text}': expected a name such as TERM or SIGINT, a number up to {LAST}, {first} to {last} as a shell shows a death by signal, or RTMIN+N")
     })
 }
 
@@ -220,10 +229,23 @@ mod tests {
             "TERM ",
             "SIGSIGTERM",
             "99999999999",
+            "128",
+            "160",
+            "193",
+            "255",
+            "256",
+            "271",
+            "300",
         ] {
             let refusal = parse(text).expect_err(text);
             assert!(refusal.contains(&format!("'{text}'")), "{refusal}");
+            assert!(refusal.contains("129 to 192"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn the_status_of_a_death_is_a_signal() {
+        assert_eq!((parse("129"), parse("192")), (Ok(Sig::HUP), Ok(Sig(LAST))));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 use nix::libc;
 use rustix::io::Errno;
@@ -69,6 +70,13 @@ impl Program {
         }
         found
     }
+}
+
+/// Where a command of this name is looked for, and found if anywhere.
+pub fn place(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    let places = candidates(name.as_bytes(), path.unwrap_or(OsStr::new(DEFAULT_PATH)).as_bytes());
+    let paths = places.into_iter().map(|place| PathBuf::from(OsString::from_vec(place.into_bytes())));
+    paths.into_iter().find(|path| path.symlink_metadata().is_ok())
 }
 
 fn candidates(name: &[u8], path: &[u8]) -> Vec<CString> {

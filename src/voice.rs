@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -189,6 +190,12 @@ pub fn is_harmless(c: char) -> bool {
 pub fn cause(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Why nothing is found at a path whose last part is a link: it leads nowhere.
+pub fn dangling(path: &Path) -> Option<String> {
+    let target = std::fs::read_link(path).ok().filter(|_| !path.exists())?;
+    Some(format!("it is a link to '{}', which does not exist", printable(&target.to_string_lossy())))
 }
 
 /// An I/O error as users know it.

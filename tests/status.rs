@@ -15,6 +15,7 @@ all_backends! {
     the_wrapper_dumps_no_core_of_its_own
     a_command_that_cannot_be_run_is_126_or_127
     a_failed_start_names_the_command
+    a_failed_start_names_what_was_not_found
     a_script_without_an_interpreter_line_is_run_by_the_shell
     the_search_goes_on_behind_a_file_that_cannot_be_run
     an_empty_part_of_the_path_is_the_working_directory
@@ -111,6 +112,23 @@ fn a_failed_start_names_the_command(backend: Backend) {
         .finish()
         .exited(127)
         .complained_of("no-such-command-of-treekill");
+}
+
+fn a_failed_start_names_what_was_not_found(backend: Backend) {
+    let scratch = Scratch::new();
+    let script = scratch.file("script", b"#!/no/such/interpreter -x\n", 0o755);
+    let link = scratch.join("link");
+    std::os::unix::fs::symlink("nowhere", &link).expect("the directory is ours");
+    let missing = scratch.join("missing");
+    for (command, why) in [
+        (OsStr::new("no-such-command-of-treekill"), "': not found in PATH"),
+        (OsStr::new("script"), "': its interpreter '/no/such/interpreter' does not exist"),
+        (script.as_os_str(), "': its interpreter '/no/such/interpreter' does not exist"),
+        (link.as_os_str(), "': it is a link to 'nowhere', which does not exist"),
+        (missing.as_os_str(), "': No such file or directory"),
+    ] {
+        Run::new(backend).env("PATH", scratch.path()).command([command]).finish().exited(127).complained_of(why);
+    }
 }
 
 /// execvp(3): "the shell /bin/sh is invoked with the path of the file as its first argument".

@@ -36,6 +36,7 @@ both_backends! {
     what_appears_under_the_name_meanwhile_is_replaced_and_not_followed
     a_standard_stream_that_is_closed_is_refused
     a_number_that_is_not_open_is_refused
+    a_number_that_is_open_for_reading_is_refused
     with_a_terminal_a_number_that_is_not_open_is_refused_too
     a_stream_by_name_is_written_where_the_caller_was
     a_pipe_that_nobody_reads_fails_a_success
@@ -71,9 +72,9 @@ fn holds_only(scratch: &Scratch, wanted: &[&str]) {
 }
 
 #[track_caller]
-fn refuses(run: Run) {
+fn refuses(run: Run, why: &str) {
     let ended = run.fixture("say started").finish();
-    ended.exited(125).said("started", 0);
+    ended.exited(125).said("started", 0).complained_of(why);
 }
 
 /// A shell that does this first, then becomes the wrapper.
@@ -153,7 +154,7 @@ fn a_dangling_link_is_refused_and_stays(backend: Backend) {
     let scratch = Scratch::new();
     let link = scratch.join("link");
     symlink("missing", &link).expect("the directory is ours");
-    refuses(to(backend, &link));
+    refuses(to(backend, &link), "it is a link to 'missing', which does not exist");
     assert!(link.is_symlink());
     holds_only(&scratch, &["link"]);
 }
@@ -165,7 +166,7 @@ fn a_link_to_what_may_not_be_written_is_refused(backend: Backend) {
     let link = scratch.join("link");
     symlink("precious", &link).expect("the directory is ours");
     owned_by_user(&precious);
-    refuses(run(&link));
+    refuses(run(&link), "Permission denied");
     assert_eq!(fs::read(precious).expect("it is there"), b"precious");
     holds_only(&scratch, &["link", "precious"]);
 }
@@ -259,9 +260,12 @@ fn a_standard_stream_that_is_closed_is_refused(backend: Backend) {
     let names = ["stdin", "stdout", "stderr"];
     for (number, name) in names.iter().enumerate() {
         let closing = after(&format!("exec {number}>&-"));
-        refuses(Run::new(backend).options(&format!("--report-fd {number}")).prefixed(closing.clone()));
+        let closed = Run::new(backend).options(&format!("--report-fd {number}")).prefixed(closing.clone());
+        // Nothing can be said on what is closed.
+        let why = if *name == "stderr" { "" } else { "not open" };
+        refuses(closed, why);
         for path in [format!("/dev/{name}"), format!("/dev/fd/{number}"), format!("/proc/self/fd/{number}")] {
-            refuses(to(backend, path).prefixed(closing.clone()));
+            refuses(to(backend, path).prefixed(closing.clone()), why);
         }
     }
 }
@@ -270,9 +274,15 @@ const CLOSED: &str = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&-";
 
 fn a_number_that_is_not_open_is_refused(backend: Backend) {
     for number in (3..=8).chain([77, 65535]) {
-        refuses(Run::new(backend).options(&format!("--report-fd {number}")).prefixed(after(CLOSED)));
-        refuses(to(backend, format!("/dev/fd/{number}")).prefixed(after(CLOSED)));
+        let remedy = format!("not open; a shell opens it by {number}>FILE");
+        refuses(Run::new(backend).options(&format!("--report-fd {number}")).prefixed(after(CLOSED)), &remedy);
+        refuses(to(backend, format!("/dev/fd/{number}")).prefixed(after(CLOSED)), &remedy);
     }
+}
+
+fn a_number_that_is_open_for_reading_is_refused(backend: Backend) {
+    let run = Run::new(backend).options("--report-fd 0").prefixed(after("exec </dev/null"));
+    refuses(run, "descriptor 0: not open for writing");
 }
 
 /// What the wrapper itself opens for the terminal is no target.
@@ -286,7 +296,7 @@ fn with_a_terminal_a_number_that_is_not_open_is_refused_too(backend: Backend) {
         let terminal = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("it can be opened");
         let run = Run::new(backend).options(&format!("--report-fd {number}")).prefixed(after(CLOSED));
         let run = run.stdin(terminal).setup(|| Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?));
-        refuses(run);
+        refuses(run, "not open");
     }
 }
 

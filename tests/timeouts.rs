@@ -37,6 +37,7 @@ all_backends! {
 
 both_backends! {
     every_spelling_of_a_signal_reaches_the_command
+    signal_0_ends_nobody_and_is_said_to_check
     with_preserve_status_a_timeout_ends_with_the_commands_status
     every_form_of_a_duration_fires
     a_command_that_ended_in_time_has_not_timed_out_however_late_that_is_seen
@@ -100,6 +101,11 @@ fn a_grace_of_zero_is_for_ever(backend: Backend) {
     assert!(running.is_running());
     running.open_gate();
     running.wait().exited(124);
+}
+
+fn signal_0_ends_nobody_and_is_said_to_check(backend: Backend) {
+    let ended = Run::new(backend).options("-v -t 300ms -s 0 -k 300ms").fixture("on TERM [ say term ] hang").finish();
+    ended.exited(137).said("term", 0).complained_of("sent signal 0, which only checks, to 1 process");
 }
 
 fn every_spelling_of_a_signal_reaches_the_command(backend: Backend) {

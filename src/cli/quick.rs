@@ -32,7 +32,7 @@ pub(crate) fn parse(words: &[OsString]) -> Option<Options> {
             Some((name, value)) => set_value(&mut options, name, value)?,
             None => {
                 let (value, behind) = rest.split_first()?;
-                // Clap takes the like of it for another option.
+                // What looks like an option, and is a value there all the same, is rare.
                 set_value(&mut options, word, value.to_str().filter(|value| !value.starts_with('-'))?)?;
                 rest = behind;
             }
@@ -170,6 +170,12 @@ mod tests {
             "-",
             "--",
             "-t5",
+            "-5",
+            "-0",
+            "--timeout=-5",
+            "--timeout=-0",
+            "--signal=143",
+            "--signal=300",
             "-pv",
             "--timeout",
             "--timeout=5",

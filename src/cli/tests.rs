@@ -55,14 +55,57 @@ fn a_refusal_is_one_line_that_names_the_value() {
         (&["--pids-max", "0", "true"], "'0'"),
         (&["--cpu-max", "x", "true"], "'x'"),
         (&["-q", "-v", "true"], "--verbose"),
-        (&["--leftover-status", "256", "true"], "256"),
+        (&["--leftover-status", "256", "true"], "from 0 to 255"),
+        (&["-z", "true"], "'-z'"),
+        (&["-t", "-5", "true"], "'--timeout <DURATION>'"),
+        (&["-k", "-1", "true"], "'--kill-after <DURATION>'"),
+        (&["-t", "--", "true"], "'--timeout <DURATION>'"),
+        (&["-b", "-x", "true"], "'-x' for '--backend <LIST>'"),
+        (&["--timeot", "5", "true"], "found (a similar argument exists: '--timeout'); try"),
+        (&["--report-fd", "abc", "true"], "number"),
+        (&["--report-fd=", "true"], "'' for '--report-fd <N>'"),
+        (&["--leftover-status", "abc", "true"], "from 0 to 255"),
+        (&["--keep=", "true"], "''"),
+        (&["--report", "-", "true"], "--report-fd 1"),
+        (&["--report-schema", "--report", "x"], "no other option"),
         (&[], "no command"),
         (&["--"], "no command"),
     ] {
         let line = refusal(args);
         assert!(line.contains(named), "{args:?}: {line}");
         assert!(!line.contains('\n'), "{line}");
+        for clutter in ["to pass", "found in string", "invalid UTF-8", "tip:"] {
+            assert!(!line.contains(clutter), "{line}");
+        }
     }
+}
+
+#[test]
+fn a_refusal_names_the_value_once() {
+    let line = refusal(&["-t", "abc", "true"]);
+    assert_eq!(line.matches("abc").count(), 1, "{line}");
+    let line = refusal(&["--stages", "TERM:x,KILL", "true"]);
+    assert_eq!(line.matches("TERM:x,KILL").count(), 1, "{line}");
+    assert!(line.contains("invalid duration 'x': expected"), "{line}");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_by_the_options_name() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let bytes = |text: &[u8]| OsString::from_vec(text.to_vec());
+    for (option, word) in [
+        ("--timeout", bytes(b"-t\xff")),
+        ("--timeout", bytes(b"--timeout=\xff")),
+        ("--keep", bytes(b"--keep=a\xff")),
+        ("--backend", bytes(b"-b\xff")),
+        ("--report-fd", bytes(b"--report-fd=\xff")),
+    ] {
+        let args = ["treekill-run".into(), word, "true".into()];
+        let line = parse(&args, &|| ',').expect_err("refused");
+        assert!(line.contains(option) && line.contains('\u{fffd}'), "{line}");
+    }
+    let line = parse(&["timeout".into(), bytes(b"1\xff"), "true".into()], &|| ',').expect_err("refused");
+    assert!(line.contains("time interval '1\u{fffd}'"), "{line}");
 }
 
 fn gnu(words: &[&str]) -> Options {
@@ -83,6 +126,18 @@ fn a_program_called_timeout_reads_timeouts_grammar() {
     assert_eq!(line.command, ["--", "true"]);
     let same = parse_words("treekill-run", &["--gnu", "-k", "5", "60", "true"]);
     assert!(matches!(same, Ok(Request::Run(options)) if options.gnu));
+}
+
+/// As GNU timeout does: ksh adds 256 to the signal.
+#[test]
+fn timeout_takes_more_statuses_for_signals() {
+    for (text, signal) in [("128", Sig::NONE), ("143", Sig::TERM), ("256", Sig::NONE), ("271", Sig::TERM)] {
+        assert_eq!(gnu(&["-s", text, "5", "true"]).signal, signal, "{text}");
+    }
+    for text in ["255", "384", "399", "999"] {
+        let line = parse_words("timeout", &["-s", text, "5", "true"]).expect_err("refused");
+        assert!(line.contains(&format!("'{text}'")), "{line}");
+    }
 }
 
 #[test]
@@ -111,8 +166,38 @@ fn what_timeout_refuses_is_refused_by_name() {
     ] {
         let line = parse_words("timeout", words).expect_err("refused");
         assert!(line.contains(named), "{words:?}: {line}");
+        assert!(line.ends_with("; try --help"), "{words:?}: {line}");
+    }
+    for (words, said) in [
+        (&["5"][..], "missing operand: expected"),
+        (&["-z", "5", "true"], "invalid option -- 'z': expected"),
+        (&["1x", "true"], "invalid time interval '1x': expected"),
+        (&["1m30s", "true"], "-t 1m30s"),
+        (&["-q", "5", "true"], "--quiet"),
+    ] {
+        let line = parse_words("timeout", words).expect_err("refused");
+        assert!(line.contains(said), "{words:?}: {line}");
     }
     assert!(refusal(&["-v", "--gnu", "5", "true"]).contains("first"));
+}
+
+#[test]
+fn the_help_of_timeout_shows_what_it_takes_and_means_there() {
+    let Ok(Request::Print(text)) = parse_words("timeout", &["--help"]) else { panic!("it prints") };
+    let shown = |line: &str| line.split([' ', ',']).find(|word| !word.is_empty()).map(str::to_owned);
+    for option in text.lines().filter(|line| line.trim_start().starts_with('-')).filter_map(shown) {
+        let refused = [option.clone(), format!("{option}=5")].map(|word| parse_words("timeout", &[&word, "5", "true"]));
+        let is_unknown = |line: &str| line.contains("unrecognized option") || line.contains("invalid option");
+        let is_taken = refused.iter().any(|parsed| parsed.as_ref().err().is_none_or(|line| !is_unknown(line)));
+        assert!(is_taken, "{option}: {refused:?}");
+    }
+    for said in ["\n  <DURATION>\n", "\n  [COMMAND]...\n", "[default: never]", "\n  -k, --kill-after", "\n  124 "] {
+        assert!(text.contains(said), "{said} is not in {text}");
+    }
+    assert!(text.ends_with("--idle-timeout\n"), "{text}");
+    for wrong in ["--timeout", "--gnu", "193", "\n  -q", "\n  -b", "\n  -h", "\n  -V"] {
+        assert!(!text.contains(wrong), "{wrong} is in {text}");
+    }
 }
 
 #[test]

@@ -1,14 +1,21 @@
 //! What the keeper is told: how exec went, signals, and what the front says.
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use nix::libc::ENOENT;
 
 use super::Keeper;
 use crate::outcome::Failure;
 use crate::signals::Sig;
-use crate::spawn::{News, Trouble};
+use crate::spawn::{self, News, Trouble};
 use crate::supervisor::Event;
 use crate::sys;
-use crate::voice::cause;
+use crate::voice::{cause, dangling, printable};
 use crate::wire::{Source, ToFront, ToKeeper};
 
 impl Keeper<'_> {
@@ -45,7 +52,7 @@ impl Keeper<'_> {
         let name = self.name();
         let failure = match trouble {
             Trouble::Exec(errno) => {
-                self.voice.error(format_args!("cannot run {name}: {}", cause(errno)));
+                self.voice.error(format_args!("cannot run {name}: {}", why_not_run(&self.program, errno)));
                 Failure::Exec(errno)
             }
             Trouble::Cgroup(errno) => {
@@ -115,3 +122,31 @@ impl Keeper<'_> {
         self.plan.policy.is_in_terminal && stops != self.stops_told
     }
 }
+
+/// What execve(2) did not find: it says the same of a command, of what a link leads to and of an interpreter.
+fn why_not_run(program: &OsStr, errno: i32) -> String {
+    if errno != ENOENT {
+        return cause(errno);
+    }
+    let is_looked_for = !program.is_empty() && !program.as_bytes().contains(&b'/');
+    match spawn::place(program, std::env::var_os("PATH").as_deref()) {
+        None if is_looked_for => "not found in PATH".into(),
+        None => cause(errno),
+        Some(file) => dangling(&file).or_else(|| missing_interpreter(&file)).unwrap_or_else(|| cause(errno)),
+    }
+}
+
+/// The interpreter that a script names in its first line, if there is none, execve(2).
+fn missing_interpreter(script: &Path) -> Option<String> {
+    // Opening what is no regular file could wait.
+    let file = script.metadata().ok().filter(std::fs::Metadata::is_file).and_then(|_| File::open(script).ok())?;
+    let mut start = vec![];
+    file.take(LONGEST_FIRST_LINE).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii_start();
+    let name = OsStr::from_bytes(line.split(|byte| matches!(byte, b' ' | b'\t')).next()?);
+    let is_missing = !Path::new(name).exists();
+    is_missing.then(|| format!("its interpreter '{}' does not exist", printable(&name.to_string_lossy())))
+}
+
+/// What the kernel reads of it, execve(2).
+const LONGEST_FIRST_LINE: u64 = 256;

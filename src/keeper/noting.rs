@@ -68,7 +68,7 @@ impl Keeper<'_> {
             self.report.leftovers[*index].sent(sig);
         }
         self.record("signal", Some(sig), Some(sent.to.len()));
-        self.voice.step(format_args!("sent SIG{sig} to {}{which}", processes(sent.to.len())));
+        self.voice.step(format_args!("sent {} to {}{which}", sig.in_words(), processes(sent.to.len())));
         if let Some(why) = self.tree.take_unread() {
             self.voice.error(format_args!("cannot list the whole tree: {}", in_words(&why)));
         }

@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::sys;
-use crate::voice::write_within;
+use crate::voice::{dangling, write_within};
 
 /// An open report target.
 pub struct Target {
@@ -51,7 +51,7 @@ impl Target {
     /// Opens a path: a regular or absent file is written under another name and renamed, anything else in place.
     ///
     /// # Errors
-    /// Those of open(2); a directory is EISDIR.
+    /// Those of open(2); a directory is EISDIR. A sentence for a link that leads nowhere.
     pub fn open(path: &Path) -> io::Result<Target> {
         if let Some(number) = open_descriptor(path) {
             return Target::descriptor(number);
@@ -69,7 +69,10 @@ impl Target {
             }
             Ok(status) if status.file_type().is_fifo() => Kind::Fifo(open_in_place(path, OFlags::RDWR)?),
             Ok(_) => Kind::Stream(open_in_place(path, OFlags::WRONLY)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => new_file(path, None)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match dangling(path) {
+                Some(why) => return Err(io::Error::new(error.kind(), why)),
+                None => new_file(path, None)?,
+            },
             Err(error) => return Err(error),
         };
         Ok(Target { kind, name: path.display().to_string() })
@@ -78,15 +81,17 @@ impl Target {
     /// Takes a descriptor that the caller opened, and away from the command unless it is a standard stream.
     ///
     /// # Errors
-    /// EBADF if it is not open, or not for writing.
+    /// A sentence if it is not open, or not for writing.
     pub fn descriptor(number: u16) -> io::Result<Target> {
+        let not_open = || io::Error::other(format!("not open; a shell opens it by {number}>FILE"));
         // The runtime has opened /dev/null over a standard stream that was closed.
         if sys::inherited().closed.get(usize::from(number)) == Some(&true) {
-            return Err(Errno::BADF.into());
+            return Err(not_open());
         }
-        let copy = sys::duplicate(number)?;
+        let is_closed = |error: &io::Error| error.raw_os_error() == Some(Errno::BADF.raw_os_error());
+        let copy = sys::duplicate(number).map_err(|error| if is_closed(&error) { not_open() } else { error })?;
         if rustix::fs::fcntl_getfl(&copy)?.intersection(OFlags::RWMODE) == OFlags::RDONLY {
-            return Err(Errno::BADF.into());
+            return Err(io::Error::other("not open for writing"));
         }
         // A command that had it could write the report itself, and whoever is left running would keep its reader waiting.
         // A standard stream is the command's all the same.
