@@ -10,7 +10,7 @@ use rustix::process::{Pid, geteuid};
 use super::calls;
 use crate::signals::SigSet;
 use crate::sys;
-use crate::voice::in_words;
+use crate::voice::{Why, in_words};
 
 /// What /proc/PID/stat says of a process, proc_pid_stat(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -323,24 +323,25 @@ pub fn shows_our_namespace() -> io::Result<bool> {
 /// Whether /proc shows the processes of our own PID namespace.
 ///
 /// # Errors
-/// What is wrong with it and what would help, as a sentence.
-pub fn check_namespace() -> Result<(), String> {
+/// What is wrong with it.
+pub fn check_namespace() -> Result<(), Why> {
     if shows_our_namespace().map_err(|error| format!("cannot read /proc/self: {}", in_words(&error)))? {
         return Ok(());
     }
-    Err("/proc is not there or shows another PID namespace; mount one for this namespace (unshare --mount-proc)".into())
+    let help = "mount one for this namespace (unshare --mount-proc)";
+    Err(Why::new("/proc is not there or shows another PID namespace", help))
 }
 
 /// Whether /proc shows the processes of our own PID namespace, and all of them.
 ///
 /// # Errors
-/// What is wrong with it and what would help, as a sentence.
-pub fn check_trustworthy() -> Result<(), String> {
+/// What is wrong with it.
+pub fn check_trustworthy() -> Result<(), Why> {
     check_namespace()?;
     let mounts = read_text("/proc/self/mountinfo")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", in_words(&error)))?;
     if hides_processes(&mounts) && !geteuid().is_root() {
-        return Err("/proc hides other users' processes (hidepid); mount it without".into());
+        return Err(Why::new("/proc hides other users' processes (hidepid)", "mount it without"));
     }
     Ok(())
 }
