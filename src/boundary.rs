@@ -14,13 +14,14 @@ use rustix::process::Pid;
 use cgroup::Leaf;
 #[cfg(any(test, fuzzing))]
 pub(crate) use cgroup::properties;
-pub use cgroup::{Counters, Hits, Ownerless, acknowledge};
+pub use cgroup::{Counters, Hits, Ownerless, acknowledge, kernel_kills};
 use pidns::Pidns;
 pub use pidns::{Namespace, Refused, show_own_namespace};
-pub use systemd::{NoScope, Offer};
+pub use systemd::{NoScope, Offer, runs as systemd_runs};
 
 use crate::plan::{Backend, Plan};
 use crate::tree::procfs;
+use crate::voice::Why;
 
 /// Whether anything lives in a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +140,8 @@ impl Boundary for Nothing {
 pub struct Refusal {
     /// Which.
     pub backend: Backend,
-    /// Why not, and what would help.
-    pub why: String,
+    /// Why not.
+    pub why: Why,
 }
 
 impl fmt::Display for Refusal {
@@ -184,22 +185,25 @@ fn expand(backend: Backend) -> &'static [Backend] {
     }
 }
 
+/// Where limits can be had.
+const WITH_LIMITS: &str = "limits need --backend cgroup or systemd";
+
 /// Makes the net of this backend, as far as that can be done before there is a keeper.
 ///
 /// # Errors
-/// Why it can't be had and what would help, as a sentence.
-pub fn find(backend: Backend, plan: &Plan, command: &[OsString]) -> Result<Net, String> {
+/// Why it can't be had.
+pub fn find(backend: Backend, plan: &Plan, command: &[OsString]) -> Result<Net, Why> {
     match backend {
         Backend::Cgroup => Ok(Net::Ready(Box::new(Leaf::make(plan.policy.guard, &plan.limits)?))),
         Backend::Systemd => Ok(Net::Scope(Offer::find(plan, command)?)),
         Backend::Subreaper => {
             if !plan.limits.is_none() {
-                return Err("ancestry alone can't limit a tree".into());
+                return Err(Why::new("ancestry alone can't limit a tree", WITH_LIMITS));
             }
             procfs::check_trustworthy()?;
             Ok(Net::Ready(Box::new(Nothing)))
         }
-        Backend::Pidns if !plan.limits.is_none() => Err("a PID namespace can't limit a tree".into()),
+        Backend::Pidns if !plan.limits.is_none() => Err(Why::new("a PID namespace can't limit a tree", WITH_LIMITS)),
         Backend::Pidns => Ok(Net::Promised(Box::new(Pidns::promise(&plan.policy)?))),
         Backend::Auto => unreachable!("expanded before"),
     }

@@ -27,7 +27,7 @@ use crate::{duration, limits, plan, signals};
 ///
 /// When treekill-run returns, nothing that COMMAND started is still alive, whatever forked twice,
 /// called setsid, ignored SIGTERM or was left behind with `&`.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "treekill-run", version, args_override_self = true, max_term_width = 100)]
 #[command(override_usage = "treekill-run [OPTIONS] [--] COMMAND [ARG]...")]
 pub struct Options {

@@ -23,9 +23,10 @@ use crate::report::{Report, SCHEMA, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Inherited};
 use crate::tree::procfs;
-use crate::voice::{self, Voice, in_one_line, in_words};
+use crate::voice::{self, Voice, Why, in_one_line, in_words};
 use crate::wire::{self, FrontEnd};
 
+use starting::{NoBackend, Wanted};
 use terminal::Terminal;
 
 /// The whole program; gives the status to end with.
@@ -44,7 +45,8 @@ pub fn run(words: Vec<OsString>) -> u8 {
     }
     match supervise(options) {
         Ok(exit) => end(exit),
-        Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why),
+        Err(Failed::Unavailable(why)) => fail(verbosity, UNAVAILABLE, &why.to_string()),
+        Err(Failed::NoBackend(none)) => fail(verbosity, UNAVAILABLE, &none.to_string()),
         Err(Failed::Internal(error)) => fail(verbosity, FAILED, &in_one_line(&error)),
         Err(Failed::Signal(sig)) => end(Exit::Raise(sig)),
     }
@@ -53,7 +55,9 @@ pub fn run(words: Vec<OsString>) -> u8 {
 /// Why the command was not started.
 enum Failed {
     /// What was asked for can't be had.
-    Unavailable(String),
+    Unavailable(Why),
+    /// By no backend.
+    NoBackend(NoBackend),
     /// Something of ours went wrong.
     Internal(anyhow::Error),
     /// This signal came first.
@@ -70,9 +74,13 @@ impl<E: Into<anyhow::Error>> From<E> for Failed {
 fn examine(options: &Options) -> anyhow::Result<u8> {
     let target = open_target(options)?;
     ignore_lost_readers();
+    // What is asked of this process, and not of the attempts.
+    if let Err(Failed::Unavailable(why)) = check_caller(options) {
+        return Ok(fail(Verbosity::new(options), UNAVAILABLE, &why.to_string()));
+    }
     // Ignored, it would keep the ends of the attempts from us, wait(2).
     sys::set_disposition(Sig::CHLD, Disposition::Default);
-    let diagnosis = doctor::diagnose(&options.backend).context("cannot try the backends")?;
+    let diagnosis = doctor::diagnose(options, &try_to_run).context("cannot try the backends")?;
     let printed = match target {
         Some(target) => {
             let name = target.name().to_owned();
@@ -82,6 +90,39 @@ fn examine(options: &Options) -> anyhow::Result<u8> {
         None => print(&diagnosis.to_string()),
     };
     Ok(if printed == 0 { diagnosis.status() } else { printed })
+}
+
+/// An attempt; says why there was no run.
+fn try_to_run(options: Options) -> Result<(), Why> {
+    supervise(options).map(|_| ()).map_err(|failed| match failed {
+        Failed::Unavailable(why) => why,
+        // It was one that was to be had.
+        Failed::NoBackend(none) => {
+            none.refusals.into_iter().next().map_or_else(|| "there is none".into(), |none| none.why)
+        }
+        Failed::Internal(error) => in_one_line(&error).into(),
+        Failed::Signal(sig) => format!("{sig} came before it was known").into(),
+    })
+}
+
+/// Whether the caller is such as these options need.
+fn check_caller(options: &Options) -> Result<(), Failed> {
+    if options.die_with_parent {
+        open_parent()?;
+    }
+    check_leaving(options)
+}
+
+/// Whether these options can leave something running.
+fn check_leaving(options: &Options) -> Result<(), Failed> {
+    if sys::own_pid().is_init()
+        && (options.leftovers == Leftovers::Leave || options.no_guard || !options.keep.is_empty())
+    {
+        // What is left would die with us, pid_namespaces(7).
+        let help = "try --leftovers kill, and neither --keep nor --no-guard";
+        return Err(Failed::Unavailable(Why::new("nothing can be left running by PID 1", help)));
+    }
+    Ok(())
 }
 
 fn print(text: &str) -> u8 {
@@ -130,9 +171,9 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     }
     let inherited = sys::inherited();
     let (socket, ties) = tie(&options, &inherited)?;
-    let backends = options.backend.clone();
+    let wanted = Wanted::new(&options);
     let setup = set_up(options, plan, group, target, inherited, ties)?;
-    let mut front = starting::start(setup, &backends, socket, terminal, needs_deputy)?;
+    let mut front = starting::start(setup, wanted, socket, terminal, needs_deputy)?;
     // While the command starts: what a run that was killed has left is ended.
     let ownerless = front.remove_ownerless();
     let exit = front.relay_until_the_end();
@@ -160,13 +201,7 @@ fn set_up(
     inherited: Inherited,
     mut ties: Ties,
 ) -> Result<Setup, Failed> {
-    if sys::own_pid().is_init()
-        && (options.leftovers == Leftovers::Leave || options.no_guard || !options.keep.is_empty())
-    {
-        // What is left would die with us, pid_namespaces(7).
-        let why = "nothing can be left running by PID 1; try --leftovers kill, and neither --keep nor --no-guard";
-        return Err(Failed::Unavailable(why.into()));
-    }
+    check_leaving(&options)?;
     let needs_sight = match &plan.policy {
         policy if policy.idle_timeout.is_some() => Some("--idle-timeout can't see what the tree does"),
         policy if policy.keeps => Some("--keep can't see who is who"),
@@ -175,7 +210,8 @@ fn set_up(
     if let Some(option) = needs_sight
         && let Err(why) = procfs::check_trustworthy()
     {
-        return Err(Failed::Unavailable(format!("{option}: {why}")));
+        let cause = format!("{option}: {}", why.cause);
+        return Err(Failed::Unavailable(Why { cause, ..why }));
     }
     let voice = Voice::new(plan.verbosity);
     let report = Report::new(words(&options.command), plan.limits);

@@ -2,7 +2,7 @@
 //! does not fit until the end of the run gets one more second.
 
 use std::ffi::OsStr;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -16,6 +16,47 @@ use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
 use crate::cli;
 use crate::plan::Verbosity;
 use crate::sys;
+
+/// Why something can't be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// What is in the way.
+    pub cause: String,
+    /// What would help, if anything does.
+    pub help: Option<String>,
+}
+
+impl Why {
+    /// A cause, and what would help.
+    pub fn new(cause: impl Into<String>, help: impl Into<String>) -> Why {
+        Why { cause: cause.into(), help: Some(help.into()) }
+    }
+}
+
+impl From<String> for Why {
+    fn from(cause: String) -> Why {
+        Why { cause, help: None }
+    }
+}
+
+impl From<&str> for Why {
+    fn from(cause: &str) -> Why {
+        cause.to_owned().into()
+    }
+}
+
+impl Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)?;
+        self.help.iter().try_for_each(|help| write!(f, "; {help}"))
+    }
+}
+
+/// A line that was said, without the name that it begins with.
+pub fn without_name(line: &str) -> &str {
+    let name = NAME.get().copied().unwrap_or(cli::OWN_NAME);
+    line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line)
+}
 
 /// Lines on their way to stderr.
 pub struct Voice {

@@ -84,6 +84,53 @@ fn a_limit_works_if_a_run_can_have_it() {
     }
 }
 
+/// What a run with these options does, and what the doctor says of them.
+fn agrees_with_a_run(options: &[&str]) {
+    let words = [wrapper().into_os_string()].into_iter().chain(options.iter().map(Into::into));
+    let words: Vec<std::ffi::OsString> = words.chain(["true".into()]).collect();
+    let run = Run::control(words).finish();
+    let ended = doctor(&[], options);
+    assert_eq!(ended.status.code(), run.status.code(), "{options:?}\n{run}\n{ended}");
+    let found = findings(&[], options);
+    assert_eq!(found["takes"].is_string(), run.status.success(), "{found:#}");
+}
+
+#[test]
+fn the_other_options_are_taken_into_account() {
+    agrees_with_a_run(&["--memory-max", "1G"]);
+    agrees_with_a_run(&["--backend", "subreaper", "--pids-max", "100"]);
+    agrees_with_a_run(&["--backend", "pidns", "--keep", "x"]);
+    agrees_with_a_run(&["--backend", "pidns,subreaper", "--no-guard"]);
+    let found = findings(&[], &["--backend", "pidns", "--keep", "x"]);
+    let pidns = finding(&found, "backends", "pidns");
+    assert_eq!((&pidns["works"], &pidns["detail"]), (&false.into(), &"nothing of it can be left running".into()));
+    assert!(pidns["help"].as_str().expect("a text").starts_with("try "), "{pidns:#}");
+}
+
+/// Without cgroup.kill and the right to signal everybody, who became another user lives on.
+#[test]
+fn what_is_guaranteed_depends_on_the_user() {
+    let is_claimed = |options: &[&str], key: &str, words: &str| {
+        findings(&[], options)[key]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .any(|line| line.as_str().expect("a text").contains(words))
+    };
+    let alone = ["--backend", "subreaper"];
+    let is_root = common::needs::is_root();
+    assert_eq!(is_claimed(&alone, "holds", "parent or user"), is_root);
+    assert_eq!(is_claimed(&alone, "does_not_hold", "sudo"), !is_root);
+    assert!(!is_claimed(&[&alone[..], &["--no-new-privs"]].concat(), "does_not_hold", "sudo"));
+    assert!(is_claimed(&[&alone[..], &["--no-guard"]].concat(), "does_not_hold", "the command goes on"));
+}
+
+#[test]
+fn a_short_time_limit_does_not_stop_it() {
+    let found = findings(&[], &["-t", "1us", "--idle-timeout", "1us", "-v", "--stats"]);
+    assert_eq!(finding(&found, "backends", "subreaper")["works"], true, "{found:#}");
+}
+
 #[test]
 fn it_runs_nothing() {
     let ended = doctor(&[], &["touch", "/nonexistent"]);

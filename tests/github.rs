@@ -40,7 +40,8 @@ impl Runner {
             ("RUNNER_TEMP", path("temp")),
             ("GITHUB_OUTPUT", path("output")),
             ("GITHUB_PATH", path("path")),
-            ("VERSION", "latest".into()),
+            ("VERSION", String::new()),
+            ("REF", String::new()),
             ("FROM", path(PACKAGES)),
             ("RELEASES", "https://github.invalid/releases".into()),
         ];
@@ -112,6 +113,7 @@ fn the_action_installs_the_newest_release_or_the_one_that_is_named() {
     Runner::new().with("RUNNER_ARCH", "ARM64").installs("aarch64");
     Runner::new().with("VERSION", "9.8.7").installs("x86_64");
     Runner::new().with("VERSION", "v9.8.7").with("FROM", PACKAGES).installs("x86_64");
+    Runner::new().with("VERSION", "latest").installs("x86_64");
     for (version, folder) in [("latest", "latest/download"), ("9.8.7", "download/v9.8.7")] {
         let runner = Runner::new().with("VERSION", version).with("FROM", "");
         let releases = runner.scratch.join("releases");
@@ -120,6 +122,24 @@ fn the_action_installs_the_newest_release_or_the_one_that_is_named() {
         fs::create_dir_all(folder.parent().expect("it is below releases")).expect("the directory is ours");
         fs::rename(runner.scratch.join(PACKAGES), folder).expect("the directory is ours");
         runner.with("RELEASES", url).installs("x86_64");
+    }
+}
+
+/// Who pins the action means the program.
+#[test]
+fn the_action_installs_the_version_that_it_is_used_by() {
+    needs::require!("curl");
+    let two = |name, value| {
+        let runner = Runner::new().with(name, value);
+        runner.pack("9.8.8");
+        runner
+    };
+    two("REF", "v9.8.7").installs("x86_64");
+    two("VERSION", "9.8.7").with("REF", "v9.8.8").installs("x86_64");
+    two("REF", "v9.8.6").refuses("names no treekill-run v9.8.6 for x86_64");
+    // No versions: the newest one, which is told where there are two.
+    for name in ["main", "11bd71901bbe5b1630ceea73d27597364c9af683", "v9"] {
+        two("REF", name).refuses("more than one version");
     }
 }
 
@@ -174,8 +194,9 @@ fn a_release_has_the_version_and_a_date_in_the_changelog() {
 #[test]
 fn workflows_action_and_forms_are_what_github_reads() {
     needs::require!("check-jsonschema");
-    let kinds: [(&str, &[&str]); 4] = [
-        ("vendor.github-workflows", &["workflows/ci.yml", "workflows/release.yml"]),
+    let kinds: [(&str, &[&str]); 5] = [
+        ("vendor.github-workflows", &["workflows/ci.yml", "workflows/release.yml", "workflows/weekly.yml"]),
+        ("vendor.dependabot", &["dependabot.yml"]),
         ("vendor.github-actions", &["actions/treekill-run/action.yml"]),
         ("vendor.github-issue-forms", &["ISSUE_TEMPLATE/bug.yml", "ISSUE_TEMPLATE/feature.yml"]),
         ("vendor.github-issue-config", &["ISSUE_TEMPLATE/config.yml"]),
@@ -202,10 +223,55 @@ fn visit(folder: &Path, look: &mut dyn FnMut(&Path)) {
 }
 
 #[test]
-fn who_reports_a_fault_is_asked_for_what_it_takes() {
+fn who_reports_a_bug_is_asked_for_what_it_takes_and_no_more() {
     let form = read(".github/ISSUE_TEMPLATE/bug.yml");
-    for wanted in ["--doctor", "--version", " -v", "command line", "expected"] {
+    for wanted in ["--doctor", " -v", "What happened", "expected"] {
         let is_label = form.lines().any(|line| line.trim_start().starts_with("label:") && line.contains(wanted));
         assert!(is_label, "the form does not ask for {wanted}");
     }
+    assert_eq!(form.matches("required: true").count(), 2, "what happened, and --doctor, which says the version");
+}
+
+/// A target of the Makefile that takes long is one that no change waits for, and it runs all the same.
+#[test]
+fn what_takes_long_runs_each_week() {
+    let workflow = read(".github/workflows/weekly.yml");
+    assert!(workflow.contains("  schedule:\n    - cron: "));
+    let makefile = read("Makefile");
+    for target in ["test-kernels", "test-systemd", "faults", "chaos", "soak", "fuzz", "miri", "sanitize"] {
+        let is_run = workflow.lines().any(|line| {
+            (line.trim_start().starts_with("target: [") || line.contains("run: make "))
+                && line.split([' ', '[', ']', ',']).any(|word| word == target)
+        });
+        assert!(is_run, "no job makes {target}");
+        assert!(makefile.contains(&format!("\n{target}: ")), "the Makefile has no {target}");
+    }
+}
+
+#[test]
+fn a_release_waits_for_the_tests() {
+    let workflow = read(".github/workflows/release.yml");
+    assert!(workflow.contains("  test:\n    uses: ./.github/workflows/ci.yml\n"));
+    assert!(workflow.contains("  pack:\n    name: pack and check\n    needs: test\n"));
+    assert!(read(".github/workflows/ci.yml").contains("\n  workflow_call:\n"));
+}
+
+/// The step that cuts the notes of a release out of the changelog.
+#[test]
+fn the_notes_of_a_release_are_its_section_of_the_changelog() {
+    let workflow = read(".github/workflows/release.yml");
+    let (_, rest) = workflow.split_once("        run: |\n          awk ").expect("it cuts them out");
+    let (step, _) = rest.split_once("\n      - ").expect("it has another step");
+    let notes = |tag: &str| {
+        let scratch = Scratch::new();
+        let text = "# Changelog\n\n## [1.2.30] - 2027-01-02\n\n- That.\n\n## [1.2.3] - 2026-12-01\n\n### Added\n\n- This.\n\n## [1.2.2] - 2026-11-01\n\n- Old.\n";
+        scratch.file("CHANGELOG.md", text.as_bytes(), 0o644);
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", &format!("awk {step}")]).env("TAG", tag).current_dir(scratch.path());
+        let _forking = common::sys::forking();
+        let status = shell.status().expect("there is sh");
+        status.success().then(|| fs::read_to_string(scratch.join("notes.md")).expect("it was written"))
+    };
+    assert_eq!(notes("v1.2.3").as_deref(), Some("\n### Added\n\n- This.\n\n"));
+    assert_eq!(notes("v1.2.4"), None);
 }

@@ -152,10 +152,13 @@ fn a_limited_leaf_without_owner_is_ended_by_the_next_limited_run() {
 }
 
 #[test]
-fn ancestry_alone_has_no_limits() {
-    let ended = Run::new(Backend::Subreaper).options("--memory-max 1G").fixture("exit 0").finish();
-    ended.exited(195);
-    assert!(ended.stderr.contains("subreaper: ancestry alone can't limit a tree"), "{ended}");
+fn ancestry_and_a_pid_namespace_have_no_limits() {
+    for (backend, option) in [(Backend::Subreaper, "--memory-max 1G"), (Backend::Pidns, "--pids-max 10")] {
+        let ended = Run::new(backend).options(option).fixture("exit 0").finish();
+        ended.exited(195);
+        assert!(ended.stderr.starts_with(&format!("treekill-run: {option} can't be had here: ")), "{ended}");
+        assert!(ended.stderr.contains(" can't limit a tree; limits need --backend cgroup or systemd"), "{ended}");
+    }
 }
 
 /// Whatever the reason is, it names the controller; the command is not started.
@@ -167,7 +170,8 @@ fn limits_that_cannot_be_had_are_195_and_name_the_controller() {
     }
     let ended = Run::new(Backend::Auto).options("--memory-max 1G").fixture("say started exit 0").finish();
     ended.exited(195);
-    assert!(ended.stderr.contains("memory"), "{ended}");
+    assert!(ended.stderr.contains(": --memory-max 1G can't be had here: cgroup: "), "{ended}");
+    assert!(!ended.stderr.contains("subreaper"), "{ended}");
     assert!(ended.lines.is_empty(), "{ended}");
 }
 

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FlockOperation, Mode, accessat, flock, mkdirat, openat, unlinkat};
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, accessat, flock, mkdirat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -34,7 +34,7 @@ pub use ownerless::Ownerless;
 use super::{Boundary, Occupancy};
 use crate::limits::Limits;
 use crate::sys;
-use crate::voice::{cause, in_words};
+use crate::voice::{Why, cause, in_words};
 
 /// How the leaf of a run with a guard is called; it may be killed once it has no owner.
 const GUARDED: &str = "treekill-run-";
@@ -61,13 +61,13 @@ impl Leaf {
     /// Makes a leaf in our own cgroup, or with limits where it can have them, and locks it.
     ///
     /// # Errors
-    /// Why there can be none here and what would help, as a sentence.
-    pub(super) fn make(is_guarded: bool, limits: &Limits) -> Result<Leaf, String> {
+    /// Why there can be none here.
+    pub(super) fn make(is_guarded: bool, limits: &Limits) -> Result<Leaf, Why> {
         let place = if limits.is_none() { locate::own_cgroup()? } else { limited::place(limits)? };
         let why = |errno| why_not(&place, errno);
         let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty()).map_err(why)?;
         // Entering a leaf needs the right to write to the common ancestor's cgroup.procs, which is the parent's.
-        accessat(&parent, c"cgroup.procs", rustix::fs::Access::WRITE_OK, AtFlags::EACCESS).map_err(why)?;
+        accessat(&parent, c"cgroup.procs", Access::WRITE_OK, AtFlags::EACCESS).map_err(why)?;
         for _ in 0..ATTEMPTS {
             let name = random_name(if is_guarded { GUARDED } else { UNGUARDED }).map_err(why)?;
             match mkdirat(&parent, &name, Mode::RWXU) {
@@ -97,7 +97,7 @@ impl Leaf {
                 }
             }
         }
-        Err(format!("cannot keep a cgroup in {place}: others remove it at once"))
+        Err(format!("cannot keep a cgroup in {place}: others remove it at once").into())
     }
 
     /// Opens and locks the leaf of this name in a cgroup that belongs to one run alone, and makes it if it is not there:
@@ -105,7 +105,7 @@ impl Leaf {
     ///
     /// # Errors
     /// As of `make`.
-    pub(super) fn share(place: &str, name: &CStr) -> Result<Leaf, String> {
+    pub(super) fn share(place: &str, name: &CStr) -> Result<Leaf, Why> {
         let why = |errno| why_not(place, errno);
         let parent = rustix::fs::open(place, DIRECTORY, Mode::empty()).map_err(why)?;
         match mkdirat(&parent, name, Mode::RWXU) {
@@ -149,14 +149,29 @@ impl Leaf {
     }
 }
 
-/// Why there can be no leaf in this cgroup, and what would help.
-fn why_not(place: &str, errno: Errno) -> String {
+/// Whether the kernel itself ends the members of a cgroup, whoever they are: by cgroup.kill, which it has since Linux 5.14.
+pub fn kernel_kills() -> bool {
+    let can = |directory: &OwnedFd| accessat(directory, c"cgroup.kill", Access::EXISTS, AtFlags::empty()).is_ok();
+    let own = locate::own_cgroup().ok().and_then(|own| rustix::fs::open(&*own, DIRECTORY, Mode::empty()).ok());
+    // The root cgroup has no such file, only what is made in it.
+    own.is_some_and(|own| can(&own))
+        || Leaf::make(true, &Limits::default()).is_ok_and(|leaf| {
+            let can = can(&leaf.directory);
+            // Nothing lives in it.
+            let _ = leaf.remove();
+            can
+        })
+}
+
+/// Why there can be no leaf in this cgroup.
+fn why_not(place: &str, errno: Errno) -> Why {
     match errno {
         Errno::ACCESS | Errno::PERM => {
-            format!("{place} is not ours to make cgroups in; it would have to be delegated to this user")
+            let help = "it would have to be delegated to this user";
+            Why::new(format!("{place} is not ours to make cgroups in"), help)
         }
-        Errno::ROFS => format!("{place} is mounted read-only"),
-        errno => format!("cannot make a cgroup in {place}: {}", cause(errno.raw_os_error())),
+        Errno::ROFS => format!("{place} is mounted read-only").into(),
+        errno => format!("cannot make a cgroup in {place}: {}", cause(errno.raw_os_error())).into(),
     }
 }
 
@@ -164,7 +179,7 @@ const FREEZE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens and locks a new leaf; `None` if a sweeper has it. The lock can be had on a directory that was removed in
 /// between, but then there is no file in it any more. What is there has its name: a cgroup can't be moved.
-fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<Option<OwnedFd>, String> {
+fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> Why) -> Result<Option<OwnedFd>, Why> {
     let directory = match open_child(parent.as_fd(), name) {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(why)?,
@@ -178,7 +193,7 @@ fn own(parent: &OwnedFd, name: &CStr, why: &dyn Fn(Errno) -> String) -> Result<O
         kind => kind.map_err(|error| format!("cannot read the type of a new cgroup: {}", in_words(&error)))?,
     };
     if kind.trim_end() != "domain" {
-        return Err(format!("our cgroup is part of a threaded one ({})", kind.trim_end()));
+        return Err(format!("our cgroup is part of a threaded one ({})", kind.trim_end()).into());
     }
     Ok(Some(directory))
 }

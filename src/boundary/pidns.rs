@@ -22,6 +22,7 @@ use crate::plan::Policy;
 use crate::signals::Sig;
 use crate::sys::{self, Fork};
 use crate::tree::procfs;
+use crate::voice::Why;
 use steps::{Rights, Step};
 
 /// The backend. In the front it is a promise only.
@@ -73,12 +74,11 @@ impl Pidns {
     /// The promise of one.
     ///
     /// # Errors
-    /// Why there can be none for this run and what would help, as a sentence.
-    pub(super) fn promise(policy: &Policy) -> Result<Pidns, String> {
+    /// Why there can be none for this run.
+    pub(super) fn promise(policy: &Policy) -> Result<Pidns, Why> {
         if policy.leftovers == Leftovers::Leave || policy.keeps || !policy.guard {
-            return Err(
-                "nothing of it can be left running; try --leftovers kill, and neither --keep nor --no-guard".into()
-            );
+            let help = "try --leftovers kill, and neither --keep nor --no-guard";
+            return Err(Why::new("nothing of it can be left running", help));
         }
         procfs::check_namespace()?;
         Ok(Pidns { rights: steps::rights()?, namespace: None })

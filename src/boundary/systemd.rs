@@ -22,7 +22,7 @@ use super::{Boundary, Counters, Hits, Occupancy};
 use crate::plan::Plan;
 use crate::signals::SigSet;
 use crate::sys;
-use crate::voice::{cause, in_words, printable};
+use crate::voice::{Why, cause, in_words, printable};
 use bus::Unit;
 
 pub use bus::NoScope;
@@ -43,8 +43,8 @@ impl Offer {
     /// Finds a bus that listens; nothing is asked of it yet.
     ///
     /// # Errors
-    /// Why there is none and what would help, as a sentence.
-    pub(super) fn find(plan: &Plan, command: &[OsString]) -> Result<Offer, String> {
+    /// Why there is none.
+    pub(super) fn find(plan: &Plan, command: &[OsString]) -> Result<Offer, Why> {
         let bus = reach(&bus_socket())?;
         let hex = random_hex().map_err(|errno| cause(errno.raw_os_error()))?;
         let unit = Unit {
@@ -76,8 +76,8 @@ impl Offer {
     /// The scope as the process knows it that it was made around, or a child of that one.
     ///
     /// # Errors
-    /// Why its leaf can't be opened, as a sentence.
-    pub fn inside(self) -> Result<Box<dyn Boundary>, String> {
+    /// Why its leaf can't be opened.
+    pub fn inside(self) -> Result<Box<dyn Boundary>, Why> {
         Scope::open(&self.unit, "self")
     }
 }
@@ -109,16 +109,9 @@ fn bus_socket() -> PathBuf {
 }
 
 /// Connects to a bus, without waiting.
-fn reach(path: &Path) -> Result<OwnedFd, String> {
+fn reach(path: &Path) -> Result<OwnedFd, Why> {
     let shown = path.display();
-    let failed = |errno: Errno| {
-        let help = match errno {
-            Errno::NOENT | Errno::CONNREFUSED if geteuid().is_root() => "; systemd does not run here",
-            Errno::NOENT | Errno::CONNREFUSED => "; `loginctl enable-linger` gives this user a systemd of its own",
-            _ => "",
-        };
-        format!("cannot connect to {shown}: {}{help}", cause(errno.raw_os_error()))
-    };
+    let failed = |errno: Errno| unreachable(path, errno, runs(), geteuid().is_root());
     let address = SocketAddrUnix::new(path).map_err(failed)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
@@ -126,8 +119,26 @@ fn reach(path: &Path) -> Result<OwnedFd, String> {
     // It would take the number of our process for that of a stranger.
     match sys::peer(socket.as_fd()) {
         Ok(Some(_)) => Ok(socket),
-        Ok(None) => Err(format!("the bus at {shown} is outside of this PID namespace")),
-        Err(error) => Err(format!("cannot see who listens at {shown}: {}", in_words(&error))),
+        Ok(None) => Err(format!("the bus at {shown} is outside of this PID namespace").into()),
+        Err(error) => Err(format!("cannot see who listens at {shown}: {}", in_words(&error)).into()),
+    }
+}
+
+/// Whether systemd is this machine's init, sd_booted(3).
+pub fn runs() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Why a bus can't be connected to.
+fn unreachable(path: &Path, errno: Errno, systemd_runs: bool, is_root: bool) -> Why {
+    let cause = format!("cannot connect to {}: {}", path.display(), cause(errno.raw_os_error()));
+    match errno {
+        Errno::NOENT | Errno::CONNREFUSED if !systemd_runs => "it does not run here".into(),
+        Errno::NOENT | Errno::CONNREFUSED if is_root => Why::new(cause, "systemd is asked over D-Bus: install dbus"),
+        Errno::NOENT | Errno::CONNREFUSED => {
+            Why::new(cause, "`loginctl enable-linger` gives this user a systemd of its own")
+        }
+        _ => cause.into(),
     }
 }
 
@@ -140,11 +151,11 @@ struct Scope {
 
 impl Scope {
     /// Opens the leaf of the scope that this process, by its name in /proc, must be in by now.
-    fn open(unit: &Unit, process: &str) -> Result<Box<dyn Boundary>, String> {
+    fn open(unit: &Unit, process: &str) -> Result<Box<dyn Boundary>, Why> {
         let place = locate::cgroup_of(process)?;
         // With cgroup v1 systemd keeps its units elsewhere; a foreign /proc shows a stranger.
         if Path::new(&place).file_name().is_none_or(|name| name != &*unit.name) {
-            return Err(format!("systemd has made {}, but no cgroup v2 for it: {place}", unit.name));
+            return Err(format!("systemd has made {}, but no cgroup v2 for it: {place}", unit.name).into());
         }
         let limited = if unit.limits.is_none() { None } else { Some(Limited::given(unit.limits, &place)?) };
         Ok(Box::new(Scope { unit: unit.name.clone(), leaf: Leaf::share(&place, LEAF)?, limited }))
@@ -207,6 +218,18 @@ impl Boundary for Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_systemd_does_not_run_nobody_is_told_to_ask_it_for_more() {
+        let told = |systemd_runs, is_root| {
+            unreachable("/run/user/1000/bus".as_ref(), Errno::NOENT, systemd_runs, is_root).to_string()
+        };
+        for is_root in [true, false] {
+            assert_eq!(told(false, is_root), "it does not run here");
+        }
+        assert!(told(true, false).ends_with("; `loginctl enable-linger` gives this user a systemd of its own"));
+        assert!(!told(true, true).contains("linger"));
+    }
 
     #[test]
     fn a_description_is_one_harmless_line_of_bounded_length() {

@@ -257,7 +257,8 @@ impl Front {
                 ToFront::Continued => None,
                 // A signal came before this could be heard; no other backend is tried then.
                 ToFront::Refused(bytes) => {
-                    let why = Refused::from_bytes(bytes).map(Refused::explain).unwrap_or_default();
+                    let why =
+                        Refused::from_bytes(bytes).map_or_else(String::new, |refused| refused.explain().to_string());
                     self.voice.error(format_args!("{}: {why}", self.boundary.name()));
                     self.voice.finish();
                     self.outcome = Some(Exit::Code(UNAVAILABLE));

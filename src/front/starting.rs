@@ -1,5 +1,6 @@
 //! The start of a run: the first backend of the list that works, and the keeper in it, or the deputy that forks one.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::anyhow;
@@ -10,26 +11,84 @@ use super::relaying::Front;
 use super::terminal::Terminal;
 use super::{Failed, deputy};
 use crate::boundary::{self, Boundary, Net, NoScope, Refusal, Refused};
+use crate::cli::Options;
 use crate::keeper::{self, Setup, Ties};
+use crate::limits::{Size, in_units};
 use crate::plan::Backend;
 use crate::report::{BackendReport, RefusedBackend};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Fork};
-use crate::voice::cause;
+use crate::voice::{Why, cause};
 use crate::wire::{FrontEnd, ToFront, ToKeeper, is_hung_up};
+
+/// What a run asks of the machine.
+pub(super) struct Wanted {
+    /// The list of backends.
+    backends: Vec<Backend>,
+    /// The options that limit the tree, as they are given; none is empty.
+    limits: String,
+}
+
+impl Wanted {
+    /// What these options ask for.
+    pub(super) fn new(options: &Options) -> Wanted {
+        let memory = options.memory_max.map(|size| format!("--memory-max {}", as_given(size)));
+        let pids = options.pids_max.map(|pids| format!("--pids-max {pids}"));
+        let cpu = options.cpu_max.map(|percent| format!("--cpu-max {percent}%"));
+        let limits: Vec<String> = [memory, pids, cpu].into_iter().flatten().collect();
+        Wanted { backends: options.backend.clone(), limits: limits.join(" and ") }
+    }
+}
+
+fn as_given(size: Size) -> String {
+    match size {
+        Size::Bytes(bytes) => in_units(bytes).trim_end_matches(" bytes").to_owned(),
+        Size::Percent(percent) => format!("{percent}%"),
+    }
+}
+
+/// No backend of the list can do what is wanted.
+pub(super) struct NoBackend {
+    limits: String,
+    /// Each backend of the list with its reason.
+    pub(super) refusals: Vec<Refusal>,
+}
+
+impl fmt::Display for NoBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.limits {
+            "" => write!(f, "no backend works here: ")?,
+            limits => write!(f, "{limits} can't be had here: ")?,
+        }
+        let has_limits = |refusal: &&Refusal| matches!(refusal.backend, Backend::Cgroup | Backend::Systemd);
+        let mut told: Vec<&Refusal> = self.refusals.iter().filter(has_limits).collect();
+        // That the others have no limits matters only where nobody else was asked.
+        if self.limits.is_empty() || told.is_empty() {
+            told = self.refusals.iter().collect();
+        }
+        if let [refusal] = *told {
+            return write!(f, "{refusal}");
+        }
+        let told = told.into_iter().map(|Refusal { backend, why }| match &why.help {
+            Some(help) => format!("{backend}: {} ({help})", why.cause),
+            None => format!("{backend}: {}", why.cause),
+        });
+        f.write_str(&told.collect::<Vec<_>>().join("; "))
+    }
+}
 
 /// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
 /// having started anything, and the next backend gets a new one.
 pub(super) fn start(
     mut setup: Setup,
-    backends: &[Backend],
+    wanted: Wanted,
     socket: FrontEnd,
     terminal: Option<Terminal>,
     needs_deputy: bool,
 ) -> Result<Front, Failed> {
     let mut refusals = vec![];
     let mut has_listened = false;
-    for backend in boundary::in_order(backends) {
+    for backend in boundary::in_order(&wanted.backends) {
         let net = match boundary::find(backend, &setup.plan, &setup.command) {
             Ok(net) => net,
             Err(why) => {
@@ -74,8 +133,7 @@ pub(super) fn start(
         };
         refuse(&mut setup, &mut refusals, Refusal { backend, why });
     }
-    let reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
-    Err(Failed::Unavailable(format!("no backend works here: {}", reasons.join("; "))))
+    Err(Failed::NoBackend(NoBackend { limits: wanted.limits, refusals }))
 }
 
 /// Right after the fork: what the terminal may have sent without the keeper's having it.
@@ -89,7 +147,7 @@ fn missed_by_keeper(setup: &Setup, needs_deputy: bool) -> SigSet {
 }
 
 /// Ends the child that there is no scope around; gives why there is none, unless that ends the run.
-fn end_without_scope(child: Pid, why: NoScope) -> Result<String, Failed> {
+fn end_without_scope(child: Pid, why: NoScope) -> Result<Why, Failed> {
     let was_killed = sys::has_ended(child);
     sys::signal_child(child, Sig::KILL);
     sys::reap_at_its_end(child);
@@ -109,7 +167,7 @@ fn refuse(setup: &mut Setup, refusals: &mut Vec<Refusal>, refusal: Refusal) {
 }
 
 fn refused(refusal: &Refusal) -> RefusedBackend {
-    RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.clone() }
+    RefusedBackend { name: refusal.backend.to_string(), why: refusal.why.to_string() }
 }
 
 /// What ends a run that has no command yet. All other signals stay pending until there is one.
@@ -121,7 +179,7 @@ fn ending_signals(setup: &Setup) -> SigSet {
 /// Why the child has no boundary.
 enum Unsettled {
     /// Its keeper could not make one, and has ended.
-    Declined(String),
+    Declined(Why),
     /// There is none around it.
     NoScope(NoScope),
 }
@@ -206,5 +264,29 @@ fn is_admitted(ties: &Ties) -> bool {
         if is_hung_up(fds[0].revents()) {
             return false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(backend: Backend, cause: &str, help: Option<&str>) -> Refusal {
+        Refusal { backend, why: Why { cause: cause.into(), help: help.map(str::to_owned) } }
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_had_is_named_with_what_is_in_its_way() {
+        let limits = "--memory-max 100M".to_owned();
+        let cgroup = refusal(Backend::Cgroup, "it is elsewhere", Some("boot it"));
+        let refusals = vec![cgroup.clone(), refusal(Backend::Subreaper, "no limits", Some("limits need a cgroup"))];
+        let text = NoBackend { limits: limits.clone(), refusals }.to_string();
+        assert_eq!(text, "--memory-max 100M can't be had here: cgroup: it is elsewhere; boot it");
+        let refusals = vec![refusal(Backend::Subreaper, "no limits", Some("limits need a cgroup"))];
+        let text = NoBackend { limits, refusals }.to_string();
+        assert_eq!(text, "--memory-max 100M can't be had here: subreaper: no limits; limits need a cgroup");
+        let refusals = vec![cgroup, refusal(Backend::Pidns, "it is closed", None)];
+        let text = NoBackend { limits: String::new(), refusals }.to_string();
+        assert_eq!(text, "no backend works here: cgroup: it is elsewhere (boot it); pidns: it is closed");
     }
 }

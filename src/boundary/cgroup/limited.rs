@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, accessat};
 use super::directory::{DIRECTORY, read, write};
 use super::locate;
 use crate::limits::{Controller, Limits};
-use crate::voice::{cause, in_words};
+use crate::voice::{Why, cause, in_words};
 
 /// How often limits were hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub(in super::super) struct Limited {
 /// children and lets us make and enter one there. Never above a run that encloses this one: its tree would not hold ours.
 ///
 /// # Errors
-/// Why there is none and what would help, as a sentence.
-pub(super) fn place(limits: &Limits) -> Result<String, String> {
+/// Why there is none.
+pub(super) fn place(limits: &Limits) -> Result<String, Why> {
     let own = locate::own_cgroup()?;
     let mut place = own.as_str();
     let mut closed = None;
@@ -63,18 +63,20 @@ pub(super) fn place(limits: &Limits) -> Result<String, String> {
         return Err(why);
     }
     Err(match closed {
-        _ if is_enclosed => format!(
-            "this run is inside of another treekill-run's, whose cgroup {place} gives none below it {names}; give the limit \
-             to the outer run"
+        _ if is_enclosed => Why::new(
+            format!("this run is inside of another treekill-run's, whose cgroup {place} gives none below it {names}"),
+            "give the limit to the outer run",
         ),
-        Some(closed) => format!(
-            "{closed} gives cgroups in it {names}, but is not ours to make one in; try as root, or below systemd-run \
-             --user --scope -p Delegate=yes"
+        Some(closed) => Why::new(
+            format!("{closed} gives cgroups in it {names}, but is not ours to make one in"),
+            "try as root, or below systemd-run --user --scope -p Delegate=yes",
         ),
-        None => format!(
-            "no cgroup from {own} upwards gives those in it {names}; write +{} to the cgroup.subtree_control of one that \
-             holds no processes itself",
-            names.replace(", ", " +")
+        None => Why::new(
+            format!("no cgroup from {own} upwards gives those in it {names}"),
+            format!(
+                "write +{} to the cgroup.subtree_control of one that holds no processes itself",
+                names.replace(", ", " +")
+            ),
         ),
     })
 }
@@ -95,14 +97,21 @@ fn can_be_made_in(place: &str) -> bool {
 }
 
 /// Why the controllers can't be had in any cgroup v2, if that is so.
-fn elsewhere(controllers: &[Controller]) -> Option<String> {
+fn elsewhere(controllers: &[Controller]) -> Option<Why> {
     let table = std::fs::read_to_string("/proc/cgroups").ok()?;
     controllers.iter().find_map(|controller| {
         let name = controller.name();
-        let row: Vec<&str> = table.lines().map(|line| line.split('\t').collect()).find(|row: &Vec<_>| row.first() == Some(&name))?;
+        let row: Vec<&str> =
+            table.lines().map(|line| line.split('\t').collect()).find(|row: &Vec<_>| row.first() == Some(&name))?;
         match (row.get(1), row.get(3)) {
-            (_, Some(&"0")) => Some(format!("the {name} controller is disabled on this machine; boot it without cgroup_disable={name}")),
-            (Some(hierarchy), _) if *hierarchy != "0" => Some(format!("the {name} controller is bound to cgroup v1 on this machine; boot it with cgroup_no_v1={name}, or systemd.unified_cgroup_hierarchy=1")),
+            (_, Some(&"0")) => Some(Why::new(
+                format!("the {name} controller is disabled on this machine"),
+                format!("boot it without cgroup_disable={name}"),
+            )),
+            (Some(hierarchy), _) if *hierarchy != "0" => Some(Why::new(
+                format!("the {name} controller is bound to cgroup v1 on this machine"),
+                format!("boot it with cgroup_no_v1={name}, or systemd.unified_cgroup_hierarchy=1"),
+            )),
             _ => None,
         }
     })
@@ -140,14 +149,15 @@ impl Limited {
     /// The limits of a cgroup that somebody else has given them.
     ///
     /// # Errors
-    /// Which it has not, and what would help, as a sentence.
-    pub(in super::super) fn given(limits: Limits, place: &str) -> Result<Limited, String> {
+    /// Which it has not, and why.
+    pub(in super::super) fn given(limits: Limits, place: &str) -> Result<Limited, Why> {
         let controllers = limits.controllers();
         let lacks = |controller: &&Controller| !Path::new(&format!("{place}/{}.max", controller.name())).exists();
         if let Some(controller) = controllers.iter().find(lacks) {
             let name = controller.name();
             return Err(elsewhere(&controllers).unwrap_or_else(|| {
-                format!("systemd has no {name} controller for the scope; its slice would have to be delegated with it")
+                let help = "its slice would have to be delegated with it";
+                Why::new(format!("systemd has no {name} controller for the scope"), help)
             }));
         }
         let home = rustix::fs::open(place, DIRECTORY, Mode::empty())

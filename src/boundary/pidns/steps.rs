@@ -9,7 +9,7 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::sys::{self, Namespace};
-use crate::voice::cause;
+use crate::voice::{Why, cause};
 
 /// What gives the right to make namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(super) enum Rights {
 /// Those that this process has.
 ///
 /// # Errors
-/// Why it has none and what would help, as a sentence.
-pub(super) fn rights() -> Result<Rights, String> {
+/// Why it has none.
+pub(super) fn rights() -> Result<Rights, Why> {
     let is_able = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     match is_able {
         true => Ok(Rights::Own),
@@ -103,8 +103,8 @@ pub fn show_own_namespace() -> Result<(), Refused> {
 }
 
 impl Refused {
-    /// Why it failed and what would help, as a sentence. Of any process that has the rights of the one that tried.
-    pub fn explain(self) -> String {
+    /// Why it failed. Of any process that has the rights of the one that tried.
+    pub fn explain(self) -> Why {
         rights().map_or_else(|why| why, |rights| self.explain_with(rights))
     }
 
@@ -122,7 +122,7 @@ impl Refused {
         Some(Refused { step, errno: Errno::from_raw_os_error(errno) })
     }
 
-    fn explain_with(self, rights: Rights) -> String {
+    fn explain_with(self, rights: Rights) -> Why {
         let is_forbidden = matches!(self.errno, Errno::PERM | Errno::ACCESS);
         let reason = cause(self.errno.raw_os_error());
         match (self.step, self.errno) {
@@ -132,22 +132,22 @@ impl Refused {
                     Step::Pid => "pid",
                     _ => "mnt",
                 };
-                format!("no more namespaces are allowed; sysctl user.max_{kind}_namespaces says how many")
+                let help = format!("sysctl user.max_{kind}_namespaces says how many");
+                Why::new("no more namespaces are allowed", help)
             }
             (Step::Mounts, Errno::INVAL) => {
-                "the root directory is no mount point, as in a chroot; bind-mount it onto itself first".into()
+                Why::new("the root directory is no mount point, as in a chroot", "bind-mount it onto itself first")
             }
-            (Step::Proc, _) if is_forbidden && sysctl(APPARMOR) != Some(1) => {
-                "no /proc can be mounted, since parts of this one are covered, as in containers; have the container leave \
-                 /proc whole (docker run --security-opt systempaths=unconfined)"
-                    .into()
-            }
+            (Step::Proc, _) if is_forbidden && sysctl(APPARMOR) != Some(1) => Why::new(
+                "no /proc can be mounted, since parts of this one are covered, as in containers",
+                "have the container leave /proc whole (docker run --security-opt systempaths=unconfined)",
+            ),
             _ if is_forbidden && rights == Rights::OfUserNamespace => forbidden(sysctl(APPARMOR), sysctl(CLONE)),
-            (Step::User, _) => format!("cannot make a user namespace: {reason}"),
-            (Step::Pid, _) => format!("cannot make a PID namespace: {reason}"),
-            (Step::Fork, _) => format!("cannot fork in a new PID namespace: {reason}"),
-            (Step::Mounts, _) => format!("cannot make a mount namespace: {reason}"),
-            (Step::Proc, _) => format!("cannot mount /proc: {reason}"),
+            (Step::User, _) => format!("cannot make a user namespace: {reason}").into(),
+            (Step::Pid, _) => format!("cannot make a PID namespace: {reason}").into(),
+            (Step::Fork, _) => format!("cannot fork in a new PID namespace: {reason}").into(),
+            (Step::Mounts, _) => format!("cannot make a mount namespace: {reason}").into(),
+            (Step::Proc, _) => format!("cannot mount /proc: {reason}").into(),
         }
     }
 }
@@ -162,13 +162,13 @@ fn sysctl(path: &str) -> Option<u32> {
 }
 
 /// Who keeps this user from user namespaces.
-fn forbidden(apparmor: Option<u32>, clone: Option<u32>) -> String {
+fn forbidden(apparmor: Option<u32>, clone: Option<u32>) -> Why {
     let how = match (apparmor, clone) {
         (_, Some(0)) => "sysctl kernel.unprivileged_userns_clone=1 would allow them",
         (Some(1), _) => "sysctl kernel.apparmor_restrict_unprivileged_userns=0 would allow them",
         _ => "a chroot, a container's seccomp filter or a security module is in the way",
     };
-    format!("user namespaces are forbidden here, and an ordinary user needs one; {how}")
+    Why::new("user namespaces are forbidden here, and an ordinary user needs one", how)
 }
 
 #[cfg(test)]
@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_what_would_help() {
-        let explain = |step, errno| Refused { step, errno }.explain_with(Rights::OfUserNamespace);
+        let explain = |step, errno| Refused { step, errno }.explain_with(Rights::OfUserNamespace).to_string();
+        let forbidden = |apparmor, clone| forbidden(apparmor, clone).to_string();
         assert!(forbidden(None, Some(0)).contains("kernel.unprivileged_userns_clone=1"));
         assert!(forbidden(Some(1), None).contains("kernel.apparmor_restrict_unprivileged_userns=0"));
         assert!(forbidden(Some(0), Some(1)).contains("seccomp"));

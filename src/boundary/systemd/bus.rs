@@ -20,7 +20,7 @@ use crate::limits::Limits;
 use crate::outcome::FAILED;
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Fork};
-use crate::voice::in_words;
+use crate::voice::{Why, in_words};
 
 /// What systemd is to make.
 pub(super) struct Unit {
@@ -50,15 +50,21 @@ const LONGEST: usize = 2048;
 
 /// Why there is no scope.
 pub enum NoScope {
-    /// It can't be had; why and what would help, as a sentence.
-    Refused(String),
+    /// It can't be had.
+    Refused(Why),
     /// This signal came, which ends the run before there is a command.
     Signal(Sig),
 }
 
-impl From<String> for NoScope {
-    fn from(why: String) -> NoScope {
+impl From<Why> for NoScope {
+    fn from(why: Why) -> NoScope {
         NoScope::Refused(why)
+    }
+}
+
+impl From<String> for NoScope {
+    fn from(cause: String) -> NoScope {
+        NoScope::Refused(cause.into())
     }
 }
 
@@ -104,7 +110,7 @@ pub(super) fn start_scope(bus: OwnedFd, unit: &Unit, first: Pid, own: u64, ends:
             sys::reap_at_its_end(child);
             match heard {
                 Heard::Signal(sig, _) => Err(NoScope::Signal(sig)),
-                Heard::Nothing => Err(format!("systemd does not answer; {} s were enough", PATIENCE.as_secs()).into()),
+                Heard::Nothing => Err(format!("systemd does not answer within {} s", PATIENCE.as_secs()).into()),
                 Heard::Words(said) => match said.trim_start_matches(char::from(ASKING)) {
                     DONE => Ok(()),
                     "" => Err("the process that asked systemd was killed".to_owned().into()),
