@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use common::needs::{is_root, require};
-use common::{Backend, Nest, Run, Scratch, USER, all_backends, sys};
+use common::running::is_dead;
+use common::{Backend, Nest, Run, Scratch, USER, all_backends, both_backends, sys};
 use rustix::process::Signal;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -204,6 +205,21 @@ fn where_nothing_is_sent_by_sockets_a_run_is_as_always(backend: Backend) {
     running.wait().exited(5).said("asked", 1);
 }
 all_backends! { where_nothing_is_sent_by_sockets_a_run_is_as_always }
+
+/// What only makes an end quicker is not done where a filter may kill for it. It would be the keeper that dies, after it has
+/// told how the run ended: a deputy, which the caller's child makes, would then end who was left running.
+fn where_a_filter_kills_for_a_call_that_is_not_needed_it_is_not_made(backend: Backend) {
+    require!("seccomp");
+    let run = Run::new(backend).options("--leftovers leave --leftover-grace 0").may_leave();
+    let run = run.called_by("fork [ hang ] exec", "").setup(|| sys::kill_for(nix::libc::SYS_sched_setaffinity));
+    let mut running = run.gated().fixture("daemon [ say daemon hang ] read exit 7").spawn();
+    let daemon = running.expect_process("daemon");
+    running.open_gate();
+    let ended = running.wait();
+    ended.exited(7).took_less_than(LONG);
+    assert!(!is_dead(&daemon, Duration::ZERO), "it was to be left\n{ended}");
+}
+both_backends! { where_a_filter_kills_for_a_call_that_is_not_needed_it_is_not_made }
 
 /// The first that works is taken, and the report says which.
 #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::needs::{self, is_root, require};
 use common::running::{is_dead, open_process};
+use common::tracer::{self, Traced};
 use common::{BOUND, Backend, Run, Running, USER, kin, sys};
 use nix::libc;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -135,6 +136,17 @@ fn a_stopped_init_is_continued() {
     let (_, init) = keeper_and_init(&running);
     pidfd_send_signal(open_process(init).expect("it is alive"), Signal::STOP).expect("it is ours");
     running.open_gate();
+    running.wait().exited(3).took_less_than(LONG);
+}
+
+/// Nobody but the front continues it, which only waits for its word then.
+#[test]
+fn a_keeper_that_is_stopped_before_it_has_a_namespace_is_continued() {
+    require!("pidns");
+    let mut running = run().setup(tracer::be_traced).fixture("exit 3").spawn();
+    let Some(keeper) = Traced::follow(running.pid(), 1, &[0]) else { running.fail("there is no keeper") };
+    pidfd_send_signal(open_process(keeper.lineage()[1]).expect("it is alive"), Signal::STOP).expect("it is ours");
+    keeper.let_go();
     running.wait().exited(3).took_less_than(LONG);
 }
 

@@ -10,9 +10,10 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Backend, Nest, Run, Scratch, USER, all_backends, both_backends, fixture, needs, sys};
+use common::running::is_dead;
+use common::{Backend, Nest, Run, Running, Scratch, USER, all_backends, both_backends, fixture, kin, needs, sys};
 use nix::libc;
-use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -33,6 +34,7 @@ all_backends! {
 
 both_backends! {
     with_hardly_any_descriptors_stubborn_members_end_too
+    whom_the_last_descriptors_cannot_reach_does_not_hold_up_a_second_signal
     a_limit_of_file_size_does_not_reach_the_command_as_a_signal
     a_pipe_that_another_writer_fills_does_not_hold_up_the_deadline
     a_pipe_that_is_full_does_not_hold_up_the_deadline
@@ -106,6 +108,43 @@ fn with_few_descriptors_left_by_the_caller_everyone_gets_the_first_signal(backen
         (0..members).for_each(|_| drop(running.expect("ready")));
         running.signal(Signal::TERM);
         running.wait().exited(0).said("term", members).took_less_than(LONG);
+    }
+}
+
+/// Leaves the keeper so many descriptors from now on, and those of it that it closes. It sleeps.
+fn leave_keeper(running: &Running, descriptors: usize) {
+    let keeper = kin::children(running.pid())[0];
+    let is_free = |number: &u64| fs::symlink_metadata(format!("/proc/{keeper}/fd/{number}")).is_err();
+    let number = (0..).filter(is_free).nth(descriptors);
+    let keeper = Pid::from_raw(keeper.cast_signed());
+    prlimit(keeper, Resource::Nofile, Rlimit { current: number, maximum: number }).expect("it is ours");
+}
+
+/// A child of the command's is confirmed by three: its parent's pidfd, its own, and its status. Nothing but the end of the
+/// attempts ends them, since this stop has no deadline.
+fn whom_the_last_descriptors_cannot_reach_does_not_hold_up_a_second_signal(backend: Backend) {
+    // Who stays in the leaf is confirmed by that.
+    let leave = if backend == Backend::Cgroup { "cgroup enter .." } else { "" };
+    let child = format!("fork [ {leave} on TERM [ say reached ] say ready hang ]");
+    let steps = format!("{child} on TERM [ say asked ] on CONT [ say heard ] say ready hang");
+    for (descriptors, reached) in [(2, 0), (3, 1)] {
+        eprintln!("with {descriptors} descriptors");
+        let mut running = Run::new(backend).options("-k 0").fixture(&steps).spawn();
+        (0..2).for_each(|_| drop(running.expect("ready")));
+        // Afterwards the keeper has heard of the start, and closes nothing more that would count.
+        running.signal(Signal::CONT);
+        running.expect("heard");
+        leave_keeper(&running, descriptors);
+        running.signal(Signal::TERM);
+        running.expect("asked");
+        // One that comes within 200 ms counts as the first.
+        assert!(!is_dead(running.pidfd(), Duration::from_millis(250)), "one signal was enough");
+        running.signal(Signal::TERM);
+        let ended = running.wait();
+        ended.exited(137).said("refused", 0).said("reached", reached).took_less_than(LONG);
+        if reached == 0 {
+            ended.complained_of("cannot send SIGTERM to 1 process: ");
+        }
     }
 }
 

@@ -94,17 +94,25 @@ pub(crate) fn refuse_clone3(errno: i32) -> io::Result<()> {
 
 /// Makes the kernel refuse a system call with this errno, seccomp(2).
 pub(crate) fn refuse(call: libc::c_long, errno: i32) -> io::Result<()> {
+    filter(call, libc::SECCOMP_RET_ERRNO | errno.cast_unsigned())
+}
+
+/// Makes the kernel kill whoever makes a system call, seccomp(2).
+pub(crate) fn kill_for(call: libc::c_long) -> io::Result<()> {
+    filter(call, libc::SECCOMP_RET_KILL_PROCESS)
+}
+
+fn filter(call: libc::c_long, action: u32) -> io::Result<()> {
     let load = u16::try_from(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS).unwrap_or_default();
     let jump_equal = u16::try_from(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K).unwrap_or_default();
     let answer = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or_default();
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let refusal = libc::SECCOMP_RET_ERRNO | errno.cast_unsigned();
     let call = u32::try_from(call).unwrap_or_default();
     // The first word of seccomp_data is the number of the system call.
     let mut filter = [
         step(load, 0, 0, 0),
         step(jump_equal, 0, 1, call),
-        step(answer, 0, 0, refusal),
+        step(answer, 0, 0, action),
         step(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
