@@ -218,8 +218,16 @@ impl Front {
         }
     }
 
+    /// Looks after a child whose signal somebody may have taken before us, and takes what it has told.
+    pub(super) fn catch_up(&mut self) {
+        self.look_after_child();
+        if self.end.is_some() {
+            self.take_frames();
+        }
+    }
+
     /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.
-    pub(super) fn look_after_child(&mut self) {
+    fn look_after_child(&mut self) {
         let is_init = sys::own_pid().is_init();
         loop {
             let news = if is_init { sys::reap() } else { sys::reap_only(self.child) };

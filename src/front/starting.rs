@@ -121,7 +121,7 @@ pub(super) fn start(
                 let mut front = Front::new(child, needs_deputy, socket, terminal, setup, boundary, missed);
                 if has_listened {
                     // The signal that told of a child may have been taken while a keeper was listened to.
-                    front.look_after_child();
+                    front.catch_up();
                 }
                 return Ok(front);
             }
