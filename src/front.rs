@@ -174,6 +174,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let wanted = Wanted::new(&options);
     let setup = set_up(options, plan, group, target, inherited, ties)?;
     let mut front = starting::start(setup, wanted, socket, terminal, needs_deputy)?;
+    front.take_early_signals();
     // While the command starts: what a run that was killed has left is ended.
     let ownerless = front.remove_ownerless();
     let exit = front.relay_until_the_end();

@@ -8,6 +8,7 @@ mod hearing;
 mod keeping;
 mod noting;
 mod reaping;
+mod session;
 mod stopping;
 mod telling;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, setpgid, setsid};
+use rustix::process::{Pid, setsid};
 
 use crate::boundary::{Boundary, Refused};
 use crate::plan::{Plan, Session, Verbosity};
@@ -29,8 +30,9 @@ use crate::supervisor::{Event, Supervisor};
 use crate::sys::{self, Inherited, Memory};
 use crate::tree::{Activity, Process, Tree};
 use crate::voice::{Voice, cause, printable};
-use crate::wire::{KeeperEnd, Source, ToFront};
+use crate::wire::{KeeperEnd, ToFront};
 use reaping::Watch;
+pub use session::leave_group;
 
 /// What the front hands over.
 pub struct Setup {
@@ -76,7 +78,7 @@ pub const GAVE_UP: u8 = 1;
 
 /// What keeper and deputy go by. Who ends processes by a name, or by a word of the command line, hits the front and the
 /// command, and not all who could end the tree.
-const NAME: &CStr = c"tk-keeper";
+pub const NAME: &CStr = c"tk-keeper";
 
 /// Takes its name and its place in the session, and becomes the subreaper.
 ///
@@ -93,29 +95,17 @@ pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
     rustix::process::set_child_subreaper(Some(Pid::INIT))
 }
 
-/// Gets out of reach of signals to the caller's group. In terminal mode not before the command is born into that group:
-/// what the terminal sends before that comes to the keeper, and after it to the command.
-///
-/// A group in which nobody has a parent in another group of the session is orphaned, setpgid(2), and no terminal stops it,
-/// since nobody could continue it. So the keeper stays in the session, for the groups that the command makes; unless it
-/// would keep the caller's own from being orphaned.
-pub fn leave_group(session: Session, ties: &Ties) {
-    // Neither can fail but for the leader of a session or group, which this is not.
-    let _ = match session {
-        Session::Own => Ok(()),
-        Session::Callers if ties.shells.is_empty() => setsid().map(drop),
-        Session::Callers => setpgid(None, None),
-    };
-}
-
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
 pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let Setup { plan, command, inherited, group, ties, mut report, target, voice } = setup;
     let program = Program::new(&command, std::env::var_os("PATH").as_deref());
     let (boundary, begun) = begin(boundary, &ties);
+    let is_in_namespace = boundary.namespace().is_some();
     let birth = Birth {
         inherited,
         join_group: group.filter(|_| plan.session == Session::Callers),
+        // A tree that may have one process only has no room for a founder.
+        founds_group: plan.session == Session::Own && !is_in_namespace && plan.limits.pids != Some(1),
         dies_with_keeper: plan.policy.guard,
         no_new_privs: plan.no_new_privs,
         memory: if plan.limits.memory.is_some() { Memory::Copied } else { Memory::Shared },
@@ -137,6 +127,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         command: None,
         start,
         callers_group: group,
+        ignores_hang_up: inherited.ignored.contains(Sig::HUP),
         group: None,
         receivers: None,
         asked: BTreeSet::new(),
@@ -190,6 +181,8 @@ struct Keeper<'a> {
     start: Duration,
     /// That of the front.
     callers_group: Option<Pid>,
+    /// The caller has said so, as nohup(1) does.
+    ignores_hang_up: bool,
     /// The process group that the command was born into.
     group: Option<i32>,
     /// Who got the first signal of the stop, from us or from the terminal, once there was one.
@@ -345,19 +338,6 @@ impl Keeper<'_> {
             // Answered before the others.
             Wake::Signals | Wake::News => {}
             Wake::Boundary => self.look_at_boundary(),
-        }
-    }
-
-    /// Nobody is left who could continue the job. The kernel hangs up a group that is orphaned while it is stopped, exit(3),
-    /// and does not see that this one would be without us.
-    fn leave_session(&mut self) {
-        self.ties.shells.clear();
-        // Who leads a group can't leave the session. Where the caller's is gone, nothing of it is left to be orphaned.
-        if setpgid(None, self.callers_group).is_ok() {
-            let _ = setsid();
-        }
-        if self.front_is_stopped {
-            self.handle(Event::Signal(Sig::HUP, Source::Process));
         }
     }
 

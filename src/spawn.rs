@@ -103,6 +103,10 @@ pub struct Birth<'a> {
     pub inherited: Inherited,
     /// The process group it joins in the caller's session; `None` gives it one of its own elsewhere.
     pub join_group: Option<Pid>,
+    /// In the keeper's session it leads no group, as below timeout(1): setsid(1) and setpgid(2) do what they do in a script.
+    /// That needs room for one process more, for a moment. In a PID namespace, where group and session would lack a number,
+    /// it leads both, as in a container.
+    pub founds_group: bool,
     /// SIGKILL of the keeper kills it at once.
     pub dies_with_keeper: bool,
     /// It may not gain privileges.
@@ -119,7 +123,7 @@ pub struct Command {
     pub pid: Pid,
     /// Its pidfd.
     pub pidfd: OwnedFd,
-    /// The process group it is in once it runs.
+    /// The process group that it is to be in.
     pub group: Pid,
     /// Tells how exec went, until that is known.
     pub news: Option<OwnedFd>,
@@ -190,16 +194,11 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
     let needs_gate = namespace.is_some() || birth.join_group.is_some();
     let gate = needs_gate.then(|| pipe_with(PipeFlags::CLOEXEC)).transpose()?;
     let nursery = Nursery::new(birth.memory)?;
-    // In the keeper's session the command leads neither that nor its group, as below timeout(1): setsid(1) and setpgid(2) do
-    // what they do in a script, and no terminal that it opens becomes its own. If it must, it leads the group. In a PID
-    // namespace, where both would lack a number, it leads both, as in a container.
-    let founds_group = birth.join_group.is_none() && namespace.is_none();
-    let founder = if founds_group { nursery.found_group().ok() } else { None };
-    let join_group = birth.join_group.or(founder);
+    let mut founder = if birth.founds_group { nursery.found_group().ok() } else { None };
     let child = Child {
         program,
         inherited: birth.inherited,
-        join_group,
+        join_group: birth.join_group.or(founder),
         dies_with_keeper: birth.dies_with_keeper,
         no_new_privs: birth.no_new_privs,
         keeper: sys::own_pid(),
@@ -207,30 +206,48 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
         gate: gate.as_ref().map(|(waiting, opening)| (Handed::new(waiting.as_fd()), Handed::new(opening.as_fd()))),
         errors: Handed::new(errors.as_fd()),
     };
-    let birthplace = birth.boundary.birthplace();
-    let born = match nursery.spawn(birthplace, child, Child::live) {
+    let mut born = bear(&nursery, birth.boundary, child);
+    if let Some(group) = founder {
+        // Each of the two puts it there: one that is beyond exec is no longer to be put from here.
+        let _ = born.as_ref().map(|(pid, _)| setpgid(Some(*pid), Some(group)));
+        sys::reap_at_its_end(group);
+        born = match born {
+            // There may be room for one.
+            Err((error, child)) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                founder = None;
+                bear(&nursery, birth.boundary, Child { join_group: None, ..child })
+            }
+            born => born,
+        };
+    }
+    let (pid, pidfd) = born.map_err(|(error, _)| error)?;
+    let group = birth.join_group.or(founder).unwrap_or(pid);
+    // As long as the keeper is in the same session.
+    let placed = match (namespace, birth.join_group) {
+        (Some(_), Some(group)) => setpgid(Some(pid), Some(group)),
+        _ => Ok(()),
+    };
+    Ok(Command { pid, pidfd, group, placed, news: Some(news), gate: gate.map(|(_, opening)| opening) })
+}
+
+/// Clones the child in the boundary.
+fn bear(nursery: &Nursery, boundary: &dyn Boundary, child: Child) -> Result<(Pid, OwnedFd), (io::Error, Child)> {
+    let birthplace = boundary.birthplace();
+    match nursery.spawn(birthplace, child, Child::live) {
         // clone3 is too old, or a container's seccomp filter refuses it: the child moves itself before exec.
         Err((error, child))
             if birthplace.is_some()
                 && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) =>
         {
-            let procs = birth.boundary.entrance()?;
+            let procs = match boundary.entrance() {
+                Ok(procs) => procs,
+                Err(error) => return Err((error, child)),
+            };
             let child = Child { entry: Entry::Cgroup(Handed::new(procs.as_fd())), ..child };
             nursery.spawn(None, child, Child::live)
         }
         born => born,
-    };
-    let placed = match (&born, join_group) {
-        // As long as the keeper is in the same session. One that can join by itself may be beyond exec, and is refused then.
-        (Ok((pid, _)), Some(group)) if founds_group || namespace.is_some() => setpgid(Some(*pid), Some(group)),
-        _ => Ok(()),
-    };
-    if let Some(founder) = founder {
-        sys::reap_at_its_end(founder);
     }
-    let (pid, pidfd) = born.map_err(|(error, _)| error)?;
-    let group = join_group.unwrap_or(pid);
-    Ok(Command { pid, pidfd, group, placed, news: Some(news), gate: gate.map(|(_, opening)| opening) })
 }
 
 /// Waits until the keeper is where it belongs, and this process in its group if it can't join that itself.
@@ -306,7 +323,9 @@ impl Child {
             // The keeper does it, from outside.
             (Some(_), Entry::Namespace(_)) => Ok(()),
             (None, Entry::Namespace(_)) => setsid().map(drop),
-            (group, _) => setpgid(None, group),
+            (Some(group), _) if self.gate.is_some() => setpgid(None, Some(group)),
+            // A filter of system calls may refuse the one and not the other.
+            (group, _) => setpgid(None, group).or_else(|errno| setsid().map(drop).map_err(|_| errno)),
         };
         let placed = joined.and_then(|()| {
             let Some((gate, opening)) = self.gate else { return Ok(()) };

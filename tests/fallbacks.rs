@@ -206,6 +206,15 @@ fn where_nothing_is_sent_by_sockets_a_run_is_as_always(backend: Backend) {
 }
 all_backends! { where_nothing_is_sent_by_sockets_a_run_is_as_always }
 
+fn where_setpgid_is_refused_the_command_leads_its_session(backend: Backend) {
+    require!("seccomp");
+    let run = || Run::new(backend).options("-k 1").setup(|| sys::refuse(nix::libc::SYS_setpgid, nix::libc::EPERM));
+    run().fixture("exit 9").finish().exited(9);
+    run().fixture("daemon [ hang ] exit 0").finish().exited(193);
+    run().command(["sh", "-c", "trap 'exit 5' TERM; kill 0; sleep 5"]).finish().exited(5);
+}
+both_backends! { where_setpgid_is_refused_the_command_leads_its_session }
+
 /// What only makes an end quicker is not done where a filter may kill for it. It would be the keeper that dies, after it has
 /// told how the run ended: a deputy, which the caller's child makes, would then end who was left running.
 fn where_a_filter_kills_for_a_call_that_is_not_needed_it_is_not_made(backend: Backend) {

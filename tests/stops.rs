@@ -23,9 +23,12 @@ all_backends! {
     in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs
     a_job_that_is_stopped_when_its_shell_dies_is_hung_up
     a_job_that_has_outlived_its_shell_is_stopped_by_no_terminal
+    a_stopped_job_that_ignores_hang_ups_goes_on_when_its_shell_dies
 }
 
 both_backends! {
+    neighbours_of_a_stopped_job_are_hung_up_when_its_shell_dies
+    keepers_of_nested_runs_leave_the_session_of_a_dead_shell
     a_front_follows_its_command_again_and_again
     a_front_with_children_ends_when_its_keeper_is_killed
     a_command_runs_only_when_its_keeper_is_in_another_group
@@ -203,17 +206,61 @@ fn a_job_that_is_stopped_when_its_shell_dies_is_hung_up(backend: Backend) {
     job.running.all_die();
 }
 
+/// As nohup(1) has it.
+fn a_stopped_job_that_ignores_hang_ups_goes_on_when_its_shell_dies(backend: Backend) {
+    let steps = "on CONT [ say cont ] on USR1 [ exit 42 ] say ready hang";
+    let run = Run::new(backend).options("-f -t 25 -k 60").fixture(steps);
+    let mut job = Job::behind(run, "ignore HUP", Running::open_gate);
+    job.stop();
+    job.running.signal(Signal::KILL);
+    job.running.expect("cont");
+    assert!(!is_dead(&job.front.pidfd, PAUSE), "nothing asks for its end");
+    job.command.gets(Signal::USR1);
+    job.running.wait_for_death();
+    job.running.all_die();
+}
+
+/// The rest of a pipeline, or the script around it.
+fn neighbours_of_a_stopped_job_are_hung_up_when_its_shell_dies(backend: Backend) {
+    let run = Run::new(backend).options("-f -t 25 -k 60").fixture(COMMAND);
+    let mut job = Job::behind(run, "fork [ say neighbour hang ]", Running::open_gate);
+    let neighbour = Actor::said(&mut job.running, "neighbour");
+    job.stop();
+    neighbour.gets(Signal::TSTP);
+    job.awaits("the neighbour stops", |_| neighbour.is_stopped());
+    job.running.signal(Signal::KILL);
+    assert!(is_dead(&neighbour.pidfd, BOUND), "it stays stopped");
+    job.running.wait_for_death();
+    job.running.all_die();
+}
+
+/// To a run inside, the keeper of the one around it is no shell that could continue its job.
+fn keepers_of_nested_runs_leave_the_session_of_a_dead_shell(backend: Backend) {
+    let (wrapper, fixture) = (common::wrapper(), common::fixture());
+    let (wrapper, fixture) = (wrapper.display(), fixture.display());
+    let outer = format!("exec {wrapper} --backend {} -f -t 60 -- {fixture}", backend.name());
+    let run = Run::new(backend).options("-f -t 25 -k 60").fixture(COMMAND);
+    let mut job = Job::behind(run, &outer, Running::open_gate);
+    let keeper = job.keeper();
+    job.running.signal(Signal::KILL);
+    job.awaits("the inner keeper leaves the session", |_| leads_session(&keeper));
+    job.command.gets(Signal::USR1);
+    job.running.wait_for_death();
+    job.running.all_die();
+}
+
+fn leads_session(actor: &Actor) -> bool {
+    let pid = actor.pid.parse().expect("a PID");
+    kin::group_and_session(pid) == Some((pid, pid))
+}
+
 /// The shell of a job in the background may end before it: then it can't be stopped any more, and goes on.
 fn a_job_that_has_outlived_its_shell_is_stopped_by_no_terminal(backend: Backend) {
     let mut job = Job::start(Run::new(backend).options("-f -t 25 -k 60").fixture(COMMAND));
     let keeper = job.keeper();
-    let own_session = |keeper: &Actor| {
-        let pid = keeper.pid.parse().expect("a PID");
-        kin::group_and_session(pid) == Some((pid, pid))
-    };
-    assert!(!own_session(&keeper), "from another session it would orphan the groups that the command makes");
+    assert!(!leads_session(&keeper), "from another session it would orphan the groups that the command makes");
     job.running.signal(Signal::KILL);
-    job.awaits("the keeper leaves the session", |_| own_session(&keeper));
+    job.awaits("the keeper leaves the session", |_| leads_session(&keeper));
     job.command.gets(Signal::TSTP);
     job.command.gets(Signal::USR1);
     job.running.wait_for_death();

@@ -218,6 +218,14 @@ impl Front {
         }
     }
 
+    /// Takes what has come before the keeper was there, of which the terminal has sent some to us alone. What it sends from
+    /// now on it sends to the command as well.
+    pub(super) fn take_early_signals(&mut self) {
+        if self.is_in_terminal && self.take_signals() {
+            self.catch_up();
+        }
+    }
+
     /// Looks after a child whose signal somebody may have taken before us, and takes what it has told.
     pub(super) fn catch_up(&mut self) {
         self.look_after_child();

@@ -11,6 +11,7 @@ use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use super::own_group;
+use crate::keeper;
 use crate::sys;
 use crate::tree::procfs::{self, Stat};
 
@@ -81,11 +82,16 @@ pub(super) fn shells() -> Vec<OwnedFd> {
         if session != own_session {
             break;
         }
-        shells.push(shell);
-        if group != own_group {
+        let stat = procfs::try_stat(pid).ok().flatten();
+        // The keeper of a run around this one leaves the session when its shell dies.
+        let is_keeper = stat.as_ref().is_some_and(|stat| stat.comm.as_bytes() == keeper::NAME.to_bytes());
+        if !is_keeper {
+            shells.push(shell);
+        }
+        if group != own_group && !is_keeper {
             return shells;
         }
-        ancestor = procfs::try_stat(pid).ok().flatten().and_then(|stat| stat.parent);
+        ancestor = stat.and_then(|stat| stat.parent);
     }
     vec![]
 }

@@ -183,7 +183,14 @@ pub fn reap_only(child: Pid) -> Reaped {
 pub fn reap_at_its_end(child: Pid) {
     let own = child.as_raw_pid().unsigned_abs();
     // EINTR can't be, with all signals blocked.
-    while matches!(wait(libc::P_PID, own, 0), Reaped::Stopped(..) | Reaped::Continued(_)) {}
+    loop {
+        match wait(libc::P_PID, own, 0) {
+            // Nobody else continues it.
+            Reaped::Stopped(..) => signal_child(child, Sig::CONT),
+            Reaped::Continued(_) => {}
+            _ => return,
+        }
+    }
 }
 
 /// Whether this process has children, whoever forked them.

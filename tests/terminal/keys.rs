@@ -8,6 +8,7 @@ use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, Shell};
 all_backends! {
     ctrl_c_ends_the_command_as_it_would_without_us
     ctrl_c_reaches_the_command_exactly_once
+    ctrl_c_reaches_a_command_behind_a_deputy_once
     ctrl_c_ends_a_pipeline
 }
 
@@ -93,6 +94,19 @@ fn ctrl_c_reaches_the_command_exactly_once(backend: Backend) {
     let ended = shell.leave();
     ended.said("int", 1);
     assert!(ended.count("childs-int") <= 1, "{ended}");
+}
+
+/// A front that has children of its own when it is born does not know when its keeper was.
+fn ctrl_c_reaches_a_command_behind_a_deputy_once(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    let command = "$TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang";
+    shell.command(&format!("sh -c 'sleep 5 & exec {command}'"));
+    shell.expect("ready");
+    shell.key(CTRL_C);
+    shell.expect("int");
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    shell.leave().said("int", 1);
 }
 
 /// A front that hears late that the command runs in its namespace: what it reads then has reached the command all the same.
