@@ -230,7 +230,8 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
     Ok(Command { pid, pidfd, group, placed, news: Some(news), gate: gate.map(|(_, opening)| opening) })
 }
 
-/// Clones the child in the boundary.
+/// Clones the child in the boundary. It comes back with an error, to be tried again in another way.
+#[expect(clippy::result_large_err, reason = "it is moved once, in a case of errors")]
 fn bear(nursery: &Nursery, boundary: &dyn Boundary, child: Child) -> Result<(Pid, OwnedFd), (io::Error, Child)> {
     let birthplace = boundary.birthplace();
     match nursery.spawn(birthplace, child, Child::live) {

@@ -340,7 +340,8 @@ fn a_full_process_table_is_125_and_leaves_nothing(backend: Backend) {
     needs::require!("user");
     let mut refused = 0;
     for processes in 1..6 {
-        let run = Run::new(backend).options("-k 1 --leftover-grace 0").by_user(LONELY_USER + backend as u32).directory("/");
+        let run =
+            Run::new(backend).options("-k 1 --leftover-grace 0").by_user(LONELY_USER + backend as u32).directory("/");
         let ended = run.setup(move || limit(Resource::Nproc, processes)).fixture("exit 0").finish();
         ended.exited_with_one_of(&[0, 125]).took_less_than(LONG);
         if ended.status.code() == Some(125) {
