@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, setsid};
 
 use crate::boundary::{Boundary, Refused};
-use crate::plan::{Plan, Session, Verbosity};
+use crate::plan::{Personality, Plan, Session, Verbosity};
 use crate::report::{Report, Target};
 use crate::signals::Sig;
 use crate::spawn::{self, Birth, Command, Program};
@@ -104,8 +104,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let birth = Birth {
         inherited,
         join_group: group.filter(|_| plan.session == Session::Callers),
-        // A tree that may have one process only has no room for a founder.
-        founds_group: plan.session == Session::Own && !is_in_namespace && plan.limits.pids != Some(1),
+        founds_group: plan.session == Session::Own && plan.policy.personality == Personality::Gnu && !is_in_namespace,
         dies_with_keeper: plan.policy.guard,
         no_new_privs: plan.no_new_privs,
         memory: if plan.limits.memory.is_some() { Memory::Copied } else { Memory::Shared },

@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use common::needs::{is_root, require};
 use common::running::is_dead;
-use common::{Backend, Nest, Run, Scratch, USER, all_backends, both_backends, sys};
+use common::{Backend, Nest, Run, Scratch, USER, all_backends, both_backends, sys, wrapper};
 use rustix::process::Signal;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -206,14 +207,17 @@ fn where_nothing_is_sent_by_sockets_a_run_is_as_always(backend: Backend) {
 }
 all_backends! { where_nothing_is_sent_by_sockets_a_run_is_as_always }
 
-fn where_setpgid_is_refused_the_command_leads_its_session(backend: Backend) {
+#[test]
+fn where_setpgid_is_refused_the_command_leads_its_session() {
     require!("seccomp");
-    let run = || Run::new(backend).options("-k 1").setup(|| sys::refuse(nix::libc::SYS_setpgid, nix::libc::EPERM));
-    run().fixture("exit 9").finish().exited(9);
-    run().fixture("daemon [ hang ] exit 0").finish().exited(193);
-    run().command(["sh", "-c", "trap 'exit 5' TERM; kill 0; sleep 5"]).finish().exited(5);
+    let gnu = |command: &[&str]| {
+        let words: [OsString; 4] = [wrapper().into(), "--gnu".into(), "--backend=subreaper".into(), "60".into()];
+        let run = Run::control(words).command(command);
+        run.setup(|| sys::refuse(nix::libc::SYS_setpgid, nix::libc::EPERM)).finish()
+    };
+    gnu(&["sh", "-c", "exit 9"]).exited(9);
+    gnu(&["sh", "-c", "trap 'exit 5' TERM; kill 0; sleep 5"]).exited(5);
 }
-both_backends! { where_setpgid_is_refused_the_command_leads_its_session }
 
 /// What only makes an end quicker is not done where a filter may kill for it. It would be the keeper that dies, after it has
 /// told how the run ended: a deputy, which the caller's child makes, would then end who was left running.

@@ -37,6 +37,21 @@ both_backends! {
     what_cannot_be_run_is_126_or_127
     without_a_limit_a_signal_is_passed_on
     nothing_but_errors_and_verbose_lines_is_said
+    the_command_leads_neither_its_session_nor_its_group
+}
+
+/// A leader of a group can't call setsid(2), so that setsid(1) forks and ends at once; one of a session can't call setpgid(2)
+/// either, and a terminal that it opens becomes its own.
+fn the_command_leads_neither_its_session_nor_its_group(backend: Backend) {
+    for timeout in Timeout::both(backend) {
+        finish(timeout.run(&["60", "setsid", "sh", "-c", "sleep 0.3; exit 3"])).exited(3);
+        finish(timeout.run(&["60", "sh", "-c", "trap 'exit 5' TERM; kill 0; sleep 5"])).exited(5);
+        let ended = finish(timeout.fixture("60", "state"));
+        let state: serde_json::Value = serde_json::from_str(ended.value("state")).expect("the fixture writes JSON");
+        let [pid, parent, group, session] = ["pid", "parent", "group", "session"].map(|key| &state[key]);
+        assert_eq!(session, parent, "{ended}");
+        assert!(group != pid && group != parent, "{ended}");
+    }
 }
 
 fn a_command_that_ends_in_time_gives_its_status(backend: Backend) {

@@ -350,7 +350,7 @@ fn a_full_process_table_is_125_and_leaves_nothing(backend: Backend) {
             assert_eq!(ended.stderr.lines().count(), 1, "{ended}");
         }
     }
-    // Init is a third. The founder of the command's group is one that can be done without.
+    // Init is a third.
     let forks = if backend == Backend::Pidns { 3 } else { 2 };
     assert_eq!(refused, forks, "front and keeper both fork");
 }

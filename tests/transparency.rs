@@ -69,21 +69,9 @@ both_backends! {
     a_stderr_on_a_full_device_changes_nothing
     the_callers_stderr_keeps_its_flags
     with_all_signals_ignored_the_limit_works
-    without_a_terminal_the_command_leads_neither_its_session_nor_its_group
     a_working_directory_that_is_gone_is_no_obstacle
     without_any_environment_everything_works
     without_a_tether_everything_works
-}
-
-/// timeout(1)'s does not either. A leader of a group can't call setsid(2), so that setsid(1) forks and ends at once; one of a
-/// session can't call setpgid(2) either, and a terminal that it opens becomes its own.
-fn without_a_terminal_the_command_leads_neither_its_session_nor_its_group(backend: Backend) {
-    Run::new(backend).command(["setsid", "sh", "-c", "sleep 0.3; exit 3"]).finish().exited(3);
-    let ended = Run::new(backend).fixture("state").finish();
-    let state: Value = serde_json::from_str(ended.value("state")).expect("the fixture writes JSON");
-    let [pid, parent, group, session] = ["pid", "parent", "group", "session"].map(|key| &state[key]);
-    assert_eq!(session, parent, "{ended}");
-    assert!(group != pid && group != parent, "{ended}");
 }
 
 fn a_clean_caller_has_a_clean_command(backend: Backend) {
