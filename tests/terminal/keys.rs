@@ -102,6 +102,8 @@ fn ctrl_c_reaches_a_command_behind_a_deputy_once(backend: Backend) {
     let command = "$TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang";
     shell.command(&format!("sh -c 'sleep 5 & exec {command}'"));
     shell.expect("ready");
+    // What comes before the front has looked counts as missed.
+    Run::new(backend).options("-t 400ms").fixture("hang").finish().exited(124);
     shell.key(CTRL_C);
     shell.expect("int");
     ask_to_end(&shell);
