@@ -1,13 +1,14 @@
 //! What the keeper is told: how exec went, signals, and what the front says.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{Metadata, OpenOptions};
 use std::io::Read as _;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use nix::libc::ENOENT;
+use nix::libc::{ENOENT, O_NONBLOCK};
 
 use super::Keeper;
 use crate::outcome::Failure;
@@ -117,6 +118,7 @@ impl Keeper<'_> {
             }
         }
     }
+
     /// Whether a frame left the front before it had heard of the last stop of the job that both share.
     fn is_outdated(&self, stops: u8) -> bool {
         self.plan.policy.is_in_terminal && stops != self.stops_told
@@ -138,8 +140,9 @@ fn why_not_run(program: &OsStr, errno: i32) -> String {
 
 /// The interpreter that a script names in its first line, if there is none, execve(2).
 fn missing_interpreter(script: &Path) -> Option<String> {
-    // Opening what is no regular file could wait.
-    let file = script.metadata().ok().filter(std::fs::Metadata::is_file).and_then(|_| File::open(script).ok())?;
+    // Opening what is no regular file could wait, also if it is put there in between.
+    script.metadata().ok().filter(Metadata::is_file)?;
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(script).ok()?;
     let mut start = vec![];
     file.take(LONGEST_FIRST_LINE).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii_start();

@@ -105,7 +105,7 @@ impl Nursery {
     /// founded it that ends at once; until that is reaped the group is there to be joined, and its number is nobody's.
     ///
     /// # Errors
-    /// EAGAIN and ENOMEM of clone(2).
+    /// EAGAIN and ENOMEM of clone(2); EPERM where a filter refuses setpgid(2).
     pub fn found_group(&self) -> io::Result<Pid> {
         let start: Start = (end_at_once, std::ptr::null_mut());
         // Without a signal for its end: it is reaped as soon as the command has joined.

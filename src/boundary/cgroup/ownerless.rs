@@ -24,31 +24,15 @@ struct Left {
     directory: OwnedFd,
 }
 
-/// Bytes of a folder's entries that are read at once.
-const BUFFER: usize = 4096;
-
-/// Bytes of an entry of getdents64(2) whose name has 255.
-const LONGEST_ENTRY: usize = 280;
-
-fn entry_length(name: &CStr) -> usize {
-    const HEAD: usize = 19;
-    (HEAD + name.to_bytes_with_nul().len()).next_multiple_of(8)
-}
-
 impl Ownerless {
     /// Kills and removes the leaves of this user in a cgroup that nobody owns any more, all but our own. It never waits: what
     /// still dies is tried once more by `retry`, then left to the next run.
     pub(super) fn remove_in(&mut self, parent: &OwnedFd, own: &CStr) -> io::Result<()> {
-        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut entries = RawDir::new(parent, &mut buffer);
-        let mut filled = 0;
-        // One that had room for another has held the last.
-        while !(filled > 0 && entries.is_buffer_empty() && filled + LONGEST_ENTRY <= BUFFER) {
-            filled = if entries.is_buffer_empty() { 0 } else { filled };
-            let Some(entry) = entries.next() else { break };
+        while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name();
-            filled += entry_length(name);
             let is_guarded = name.to_bytes().starts_with(GUARDED.as_bytes());
             if name == own || (!is_guarded && !name.to_bytes().starts_with(UNGUARDED.as_bytes())) {
                 continue;
