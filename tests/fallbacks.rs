@@ -24,6 +24,28 @@ fn with_mounts(script: &str) -> Vec<String> {
     words
 }
 
+/// One of our own descriptors would take the number, and be taken for stderr.
+#[test]
+fn a_closed_stderr_is_filled_where_there_is_no_dev_null() {
+    require!("mountns");
+    let closing = with_mounts("mount -t tmpfs none /dev; exec 2>&-; true");
+    let run = Run::new(Backend::Subreaper).options("-v").prefixed(closing);
+    // A program of Rust's would not start there.
+    run.command(["sh", "-c", "readlink /proc/$PPID/fd/2; exit 7"]).finish().exited(7).printed("/\n");
+}
+
+/// util-linux's unshare --pid without --fork: ancestry is not to be read in /proc then.
+#[test]
+fn without_a_fork_into_a_pid_namespace_ancestry_is_195() {
+    require!("mountns");
+    let mut words = vec!["unshare", "--pid"];
+    if !is_root() {
+        words.push("--map-root-user");
+    }
+    let ended = Run::new(Backend::Subreaper).prefixed(words).fixture("say started").finish();
+    ended.exited(195).said("started", 0).complained_of("unshare --fork").took_less_than(LONG);
+}
+
 /// Ways to be without a usable cgroup tree.
 fn unusable_cgroups() -> Vec<Vec<String>> {
     let mount = common::cgroups::mount_point().expect("the tests need one");

@@ -178,17 +178,23 @@ pub fn check_namespace() -> Result<(), Why> {
     Err(Why::new("/proc is not there or shows another PID namespace", help))
 }
 
+/// Whether the children of this process are born in another PID namespace than its own, unshare(2). Until the first is born
+/// the link leads nowhere; kernels before 4.12 have none.
+fn forks_into_another_namespace() -> bool {
+    const FOR_CHILDREN: &str = "/proc/self/ns/pid_for_children";
+    match (fs::read_link("/proc/self/ns/pid"), fs::read_link(FOR_CHILDREN)) {
+        (Ok(own), Ok(childrens)) => own != childrens,
+        _ => fs::symlink_metadata(FOR_CHILDREN).is_ok(),
+    }
+}
+
 /// Whether /proc shows the processes of our own PID namespace, and all of them.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn check_trustworthy() -> Result<(), Why> {
     check_namespace()?;
-    // Not known on kernels before 4.12, which have no such file.
-    if let (Ok(own), Ok(childrens)) =
-        (fs::read_link("/proc/self/ns/pid"), fs::read_link("/proc/self/ns/pid_for_children"))
-        && own != childrens
-    {
+    if forks_into_another_namespace() {
         return Err(Why::new(
             "what this process starts is in another PID namespace",
             "begin that with a fork (unshare --fork)",
