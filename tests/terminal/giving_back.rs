@@ -11,6 +11,7 @@ use crate::pty::{CTRL_Z, Shell};
 all_backends! {
     the_modes_are_given_back_when_the_command_was_killed
     the_modes_are_given_back_when_the_command_died_of_the_first_signal
+    the_modes_are_given_back_to_a_job_without_a_terminal_for_its_stdin
     the_modes_are_given_back_when_the_keeper_was_killed
     the_modes_stay_when_the_command_ended_by_itself
     the_modes_stay_when_the_command_ended_itself_in_a_stop
@@ -58,6 +59,18 @@ fn the_modes_are_given_back_when_the_command_died_of_the_first_signal(backend: B
     ] {
         ended_by_a_stop(&mut Shell::new(backend), &format!("{program} bash -c 'stty -echo; read answer'"), returned);
     }
+}
+
+/// The group is its own, which that of a job in the background of a script is not. stty(1) looks before bash is back at
+/// its prompt, for which it sets modes of its own.
+fn the_modes_are_given_back_to_a_job_without_a_terminal_for_its_stdin(backend: Backend) {
+    let mut shell = Shell::new(backend);
+    let job = "$TK -t 500ms -k 60 bash -c 'stty -echo </dev/tty; echo quiet $$ >&9; read -r </dev/tty' </dev/null";
+    shell.command(&format!("{job}; ! stty -a | grep -q -- ' -echo '"));
+    shell.expect("quiet");
+    assert!(!shell.echoes());
+    shell.ends_with(0);
+    shell.leave();
 }
 
 /// By the same death that the command died; what calls us may be no shell.
