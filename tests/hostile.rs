@@ -315,6 +315,30 @@ fn a_root_member_outlives_the_subreaper_of_a_user_and_is_named() {
     running.all_die();
 }
 
+/// Whom nobody can end from here keeps its children from becoming ours: they are looked for below it.
+#[test]
+fn the_children_of_a_root_member_that_outlives_the_subreaper_do_not() {
+    needs::require!("user", "setpriv");
+    let scratch = Scratch::new();
+    let Some(become_root) = set_user_id_helper(&scratch) else { return };
+    let script = format!(
+        "{} --reuid=0 bash -c 'setpriv --reuid={USER} bash -c \"trap : TERM; echo child \\$\\$ >&9; while :; do sleep 1; done\" & \
+         echo member $$ >&9; wait; for i in {{1..80}}; do sleep .1; done' & read -r _; exit 0",
+        become_root.display()
+    );
+    let run = Run::new(Backend::Subreaper).options("-k 100ms --drain-limit 1s").by_user(USER).directory("/");
+    let mut running = run.bash(&script).gated().may_leave().spawn();
+    let child = running.expect_process("child");
+    let member = running.expect_process("member");
+    running.open_gate();
+    let ended = running.wait();
+    let is_ended = is_dead(&child, Duration::ZERO);
+    let _ = pidfd_send_signal(&member, Signal::KILL);
+    ended.exited(194);
+    assert!(is_ended, "{ended}");
+    running.all_die();
+}
+
 /// A copy of setpriv(1) with the set-user-ID bit, behind a directory that only the ordinary user's group can pass.
 fn set_user_id_helper(scratch: &Scratch) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt as _;

@@ -355,6 +355,15 @@ fn a_full_process_table_is_125_and_leaves_nothing(backend: Backend) {
     assert_eq!(refused, forks, "front and keeper both fork");
 }
 
+/// Under GNU's rules the command's group has a founder, who can be done without.
+#[test]
+fn under_gnu_a_run_takes_no_more_processes() {
+    needs::require!("user");
+    let words = [common::wrapper().into_os_string(), "--gnu".into(), "--backend=subreaper".into(), "60".into()];
+    let run = Run::control(words).command(["/bin/sh", "-c", "exit 9"]).by_user(LONELY_USER + 5).directory("/");
+    run.setup(|| limit(Resource::Nproc, 3)).finish().exited(9);
+}
+
 fn a_user_without_processes_to_spare_gets_125(backend: Backend) {
     needs::require!("unprivileged");
     let ended = Run::new(backend).setup(|| limit(Resource::Nproc, 1)).fixture("say started").finish();
