@@ -29,75 +29,77 @@ macro_rules! table {
     };
 }
 
+/// Each call that can block.
+const CALLS: &[(libc::c_long, &str, First)] = &table! {
+    SYS_read "read" Descriptor
+    SYS_write "write" Descriptor
+    SYS_readv "readv" Descriptor
+    SYS_writev "writev" Descriptor
+    SYS_pread64 "pread64" Descriptor
+    SYS_pwrite64 "pwrite64" Descriptor
+    SYS_accept "accept" Descriptor
+    SYS_accept4 "accept4" Descriptor
+    SYS_connect "connect" Descriptor
+    SYS_recvfrom "recvfrom" Descriptor
+    SYS_recvmsg "recvmsg" Descriptor
+    SYS_recvmmsg "recvmmsg" Descriptor
+    SYS_sendto "sendto" Descriptor
+    SYS_sendmsg "sendmsg" Descriptor
+    SYS_splice "splice" Descriptor
+    SYS_flock "flock" Descriptor
+    SYS_fcntl "fcntl" Descriptor
+    SYS_ioctl "ioctl" Descriptor
+    SYS_fsync "fsync" Descriptor
+    SYS_fdatasync "fdatasync" Descriptor
+    SYS_close "close" Descriptor
+    SYS_getdents64 "getdents64" Descriptor
+    SYS_epoll_pwait "epoll_pwait" Other
+    SYS_ppoll "ppoll" Other
+    SYS_pselect6 "pselect6" Other
+    SYS_openat "openat" Other
+    SYS_newfstatat "newfstatat" Other
+    SYS_statx "statx" Other
+    SYS_unlinkat "unlinkat" Other
+    SYS_futex "futex" Other
+    SYS_wait4 "wait4" Other
+    SYS_waitid "waitid" Other
+    SYS_nanosleep "nanosleep" Other
+    SYS_clock_nanosleep "clock_nanosleep" Other
+    SYS_rt_sigsuspend "rt_sigsuspend" Other
+    SYS_rt_sigtimedwait "rt_sigtimedwait" Other
+    SYS_semtimedop "semtimedop" Other
+    SYS_msgrcv "msgrcv" Other
+    SYS_mq_timedreceive "mq_timedreceive" Other
+    SYS_io_getevents "io_getevents" Other
+    SYS_io_uring_enter "io_uring_enter" Other
+    SYS_clone "clone" Other
+    SYS_clone3 "clone3" Other
+    SYS_execve "execve" Other
+    SYS_exit_group "exit_group" Other
+    SYS_ptrace "ptrace" Other
+    SYS_sync "sync" Other
+    SYS_mount "mount" Other
+    SYS_umount2 "umount2" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_poll "poll" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_select "select" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_epoll_wait "epoll_wait" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_pause "pause" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_open "open" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_stat "stat" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_lstat "lstat" Other
+    #[cfg(target_arch = "x86_64")]
+    SYS_vfork "vfork" Other
+};
+
 fn find(number: i64) -> Option<(&'static str, First)> {
-    let calls = table! {
-        SYS_read "read" Descriptor
-        SYS_write "write" Descriptor
-        SYS_readv "readv" Descriptor
-        SYS_writev "writev" Descriptor
-        SYS_pread64 "pread64" Descriptor
-        SYS_pwrite64 "pwrite64" Descriptor
-        SYS_accept "accept" Descriptor
-        SYS_accept4 "accept4" Descriptor
-        SYS_connect "connect" Descriptor
-        SYS_recvfrom "recvfrom" Descriptor
-        SYS_recvmsg "recvmsg" Descriptor
-        SYS_recvmmsg "recvmmsg" Descriptor
-        SYS_sendto "sendto" Descriptor
-        SYS_sendmsg "sendmsg" Descriptor
-        SYS_splice "splice" Descriptor
-        SYS_flock "flock" Descriptor
-        SYS_fcntl "fcntl" Descriptor
-        SYS_ioctl "ioctl" Descriptor
-        SYS_fsync "fsync" Descriptor
-        SYS_fdatasync "fdatasync" Descriptor
-        SYS_close "close" Descriptor
-        SYS_getdents64 "getdents64" Descriptor
-        SYS_epoll_pwait "epoll_pwait" Other
-        SYS_ppoll "ppoll" Other
-        SYS_pselect6 "pselect6" Other
-        SYS_openat "openat" Other
-        SYS_newfstatat "newfstatat" Other
-        SYS_statx "statx" Other
-        SYS_unlinkat "unlinkat" Other
-        SYS_futex "futex" Other
-        SYS_wait4 "wait4" Other
-        SYS_waitid "waitid" Other
-        SYS_nanosleep "nanosleep" Other
-        SYS_clock_nanosleep "clock_nanosleep" Other
-        SYS_rt_sigsuspend "rt_sigsuspend" Other
-        SYS_rt_sigtimedwait "rt_sigtimedwait" Other
-        SYS_semtimedop "semtimedop" Other
-        SYS_msgrcv "msgrcv" Other
-        SYS_mq_timedreceive "mq_timedreceive" Other
-        SYS_io_getevents "io_getevents" Other
-        SYS_io_uring_enter "io_uring_enter" Other
-        SYS_clone "clone" Other
-        SYS_clone3 "clone3" Other
-        SYS_execve "execve" Other
-        SYS_exit_group "exit_group" Other
-        SYS_ptrace "ptrace" Other
-        SYS_sync "sync" Other
-        SYS_mount "mount" Other
-        SYS_umount2 "umount2" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_poll "poll" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_select "select" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_epoll_wait "epoll_wait" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_pause "pause" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_open "open" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_stat "stat" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_lstat "lstat" Other
-        #[cfg(target_arch = "x86_64")]
-        SYS_vfork "vfork" Other
-    };
-    calls.into_iter().find(|(known, ..)| *known == number).map(|(_, name, first)| (name, first))
+    CALLS.iter().find(|(known, ..)| *known == number).map(|&(_, name, first)| (name, first))
 }
 
 /// Reads the line of /proc/PID/syscall; `None` for one that is in none, or runs.
