@@ -187,6 +187,7 @@ fn the_next_run_ends_the_tree_of_a_front_and_keeper_that_were_killed_at_once() {
     pidfd_send_signal(&keeper, Signal::KILL).expect("the keeper is alive");
     run.signal(Signal::KILL);
     is_told(&run.wait(), FRONT);
+    assert!(running::is_dead(&keeper, BOUND), "a keeper that dies still owns its leaf");
 
     let nest = run.nest().expect("the cgroup backend works here");
     assert_eq!(kin::leaves(Some(nest)).len(), 1, "the leaf of the dead");
