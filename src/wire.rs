@@ -27,7 +27,8 @@ pub enum Source {
 /// What the front tells the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToKeeper {
-    /// The process is where the command is to be born; the first frame, if there is a place to wait for.
+    /// The command may be born: the scope is there, and what the terminal sent before is known. The first frame where the
+    /// keeper waits for it.
     Admitted,
     /// This signal, no SIGCONT, reached the front.
     Signal {

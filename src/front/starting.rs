@@ -112,11 +112,10 @@ pub(super) fn start(
                 return Err(anyhow!(error).context("cannot fork").into());
             }
         };
-        // Before anything that takes a while: what the terminal sends from now on the child has as well.
+        // What the terminal sends from now on the child has as well.
         let missed = missed_by_keeper(&setup, needs_deputy);
-        let ours = if needs_deputy { 2 } else { 1 };
         has_listened |= matches!(net, Net::Promised(_));
-        let why = match settle(net, child, ours, &setup, &socket) {
+        let why = match settle(net, child, needs_deputy, &setup, &socket) {
             Ok(boundary) => {
                 let mut front = Front::new(child, needs_deputy, socket, terminal, setup, boundary, missed);
                 if has_listened {
@@ -185,20 +184,36 @@ enum Unsettled {
 }
 
 /// Makes what is to be made around the child, and tells it.
-fn settle(net: Net, child: Pid, ours: u64, setup: &Setup, socket: &FrontEnd) -> Result<Box<dyn Boundary>, Unsettled> {
-    match net {
-        Net::Ready(boundary) => Ok(boundary),
+fn settle(
+    net: Net,
+    child: Pid,
+    needs_deputy: bool,
+    setup: &Setup,
+    socket: &FrontEnd,
+) -> Result<Box<dyn Boundary>, Unsettled> {
+    let waits = waits_for_front(&net, needs_deputy, setup);
+    let is_promised = matches!(net, Net::Promised(_));
+    let boundary = match net {
+        Net::Ready(boundary) | Net::Promised(boundary) => boundary,
         Net::Scope(offer) => {
-            let boundary = offer.around(child, ours, ending_signals(setup)).map_err(Unsettled::NoScope)?;
-            // The first frame of all fits; a keeper that never gets it is found dead.
-            let _ = socket.send(ToKeeper::Admitted);
-            Ok(boundary)
+            let ours = if needs_deputy { 2 } else { 1 };
+            offer.around(child, ours, ending_signals(setup)).map_err(Unsettled::NoScope)?
         }
-        Net::Promised(boundary) => match hear_refusal(socket, child, setup) {
-            Some(refused) => Err(Unsettled::Declined(refused.explain())),
-            None => Ok(boundary),
-        },
+    };
+    if waits {
+        // The first frame of all fits; a keeper that never gets it is found dead.
+        let _ = socket.send(ToKeeper::Admitted);
     }
+    match is_promised.then(|| hear_refusal(socket, child, setup)).flatten() {
+        Some(refused) => Err(Unsettled::Declined(refused.explain())),
+        None => Ok(boundary),
+    }
+}
+
+/// Whether the child waits to be told: that the scope is there, or that the front has looked at what the terminal sent.
+/// Later the command might have had that too. A deputy's keeper is not known to be there in any case.
+fn waits_for_front(net: &Net, needs_deputy: bool, setup: &Setup) -> bool {
+    matches!(net, Net::Scope(_)) || (setup.plan.policy.is_in_terminal && !needs_deputy)
 }
 
 /// Blocks until the keeper has said whether the command runs in its boundary. A signal may end the run before that, and
@@ -239,9 +254,14 @@ fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
         }
         return deputy::give_up(&mut setup, format_args!("cannot settle in: {}", cause(errno.raw_os_error())));
     }
+    if waits_for_front(&net, needs_deputy, &setup) && !is_admitted(&setup.ties) {
+        if let Net::Ready(boundary) = net {
+            let _ = boundary.remove();
+        }
+        return deputy::EMPTIED;
+    }
     let boundary = match net {
         Net::Ready(boundary) | Net::Promised(boundary) => Ok(boundary),
-        Net::Scope(_) if !is_admitted(&setup.ties) => return deputy::EMPTIED,
         Net::Scope(offer) => offer.inside(),
     };
     match boundary {
@@ -251,9 +271,9 @@ fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
     }
 }
 
-/// Blocks until the front says that the scope is there; false if that can't be any more. Then the front is dead, and so
-/// is the child of the front that asks systemd, which holds the other end of the socket too: before that one knows what
-/// has become of the scope, a member that ends could leave it behind, empty.
+/// Blocks until the front says so; false if that can't be any more. Then the front is dead, and so is the child of the
+/// front that asks systemd, which holds the other end of the socket too: before that one knows what has become of the
+/// scope, a member that ends could leave it behind, empty.
 fn is_admitted(ties: &Ties) -> bool {
     loop {
         let mut fds = [PollFd::new(&ties.socket, PollFlags::IN)];

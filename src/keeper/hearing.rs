@@ -83,14 +83,24 @@ impl Keeper<'_> {
                 Sig::CHLD => self.must_reap = true,
                 // A write of our own to a closed pipe, or beyond a limit of file size.
                 _ if is_own => {}
-                // From before we left the caller's group. The command has missed it, and the front takes it to have reached it.
-                sig if incoming.is_from_kernel && sig.is_from_terminals() => {
-                    self.handle(Event::Signal(sig, Source::EarlyTerminal));
-                }
                 // Job control that is meant for the front.
                 Sig::CONT | Sig::TSTP | Sig::TTIN | Sig::TTOU => {}
                 // Whoever signals the command's parent means the run.
                 sig => self.handle(Event::Signal(sig, Source::Process)),
+            }
+        }
+    }
+
+    /// What was sent to the caller's group before we left it. The front has had all that too.
+    pub(super) fn take_early_signals(&mut self) {
+        for incoming in sys::read_signals(self.ties.signals.as_fd()).unwrap_or_default() {
+            match incoming.sig {
+                Sig::CHLD => self.must_reap = true,
+                // The command has missed it, and the front takes it to have reached it.
+                sig if incoming.is_from_kernel && sig.is_from_terminals() => {
+                    self.handle(Event::Signal(sig, Source::EarlyTerminal));
+                }
+                _ => {}
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, Shell};
 all_backends! {
     ctrl_c_ends_the_command_as_it_would_without_us
     ctrl_c_reaches_the_command_exactly_once
+    ctrl_c_reaches_the_command_once_when_the_front_is_late
     ctrl_c_reaches_a_command_behind_a_deputy_once
     ctrl_c_ends_a_pipeline
 }
@@ -111,20 +112,22 @@ fn ctrl_c_reaches_a_command_behind_a_deputy_once(backend: Backend) {
     shell.leave().said("int", 1);
 }
 
-/// A front that hears late that the command runs in its namespace: what it reads then has reached the command all the same.
-#[test]
-fn ctrl_c_reaches_the_command_once_when_the_front_is_late() {
-    needs::require!("pidns", "strace");
-    let mut shell = Shell::new(Backend::Pidns);
+/// A front that looks late at what came before the command, or that hears late of one that runs in its namespace: what it
+/// reads then has reached the command all the same.
+fn ctrl_c_reaches_the_command_once_when_the_front_is_late(backend: Backend) {
+    needs::require!("strace");
     // It looks at the frame that says so before it takes it.
-    let late = "strace -DDD -f -qq -o /dev/null -e inject=recvfrom:delay_enter=700000";
-    shell.command(&format!("{late} $TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang"));
-    shell.expect("ready");
-    shell.key(CTRL_C);
-    shell.expect("int");
-    ask_to_end(&shell);
-    shell.ends_with(42);
-    shell.leave().said("int", 1);
+    for call in ["rt_sigpending", "recvfrom"] {
+        let mut shell = Shell::new(backend);
+        let late = format!("strace -DDD -f -qq -o /dev/null -e inject={call}:delay_enter=700000");
+        shell.command(&format!("{late} $TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang"));
+        shell.expect("ready");
+        shell.key(CTRL_C);
+        shell.expect("int");
+        ask_to_end(&shell);
+        shell.ends_with(42);
+        shell.leave().said("int", 1);
+    }
 }
 
 /// The command decides what Ctrl-C means: no grace runs against it.
