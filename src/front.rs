@@ -12,14 +12,13 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, anyhow};
-use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 use crate::cli::{self, Leftovers, Options, Request};
 use crate::doctor;
 use crate::keeper::{Setup, Ties};
 use crate::outcome::{Exit, FAILED, UNAVAILABLE};
-use crate::plan::{Home, Plan, Verbosity};
+use crate::plan::{Plan, Session, Verbosity};
 use crate::report::{Report, SCHEMA, Target};
 use crate::signals::{Sig, SigSet};
 use crate::sys::{self, Disposition, Inherited};
@@ -162,13 +161,8 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     // First: a number that the caller did not open must not mean a descriptor of ours.
     let target = open_target(&options)?;
     let terminal = Terminal::of_caller();
-    let group = if terminal.is_ok() || options.foreground { own_group() } else { None };
-    let has_terminal = match (&terminal, group) {
-        (Ok(_), Some(_)) => Some(true),
-        (Err(Errno::NXIO), _) => Some(false),
-        _ => None,
-    };
-    let plan = Plan::new(&options, has_terminal, &physical_memory);
+    let group = if terminal.is_some() || options.foreground { own_group() } else { None };
+    let plan = Plan::new(&options, terminal.is_some() && group.is_some(), &physical_memory);
     // Whoever was our child before must neither be waited for nor killed, and PID 1 gets everybody's orphans.
     let needs_deputy = sys::own_pid().is_init() || sys::has_children().context("cannot ask for children")?;
     if !needs_deputy {
@@ -179,7 +173,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let (socket, ties) = tie(&options, &inherited)?;
     let wanted = Wanted::new(&options);
     let setup = set_up(options, plan, group, target, inherited, ties)?;
-    let mut front = starting::start(setup, wanted, socket, terminal.ok(), needs_deputy)?;
+    let mut front = starting::start(setup, wanted, socket, terminal, needs_deputy)?;
     front.take_early_signals();
     // While the command starts: what a run that was killed has left is ended.
     let ownerless = front.remove_ownerless();
@@ -222,7 +216,7 @@ fn set_up(
     }
     let voice = Voice::new(plan.verbosity);
     let report = Report::new(words(&options.command), plan.limits);
-    if plan.home == Home::CallersGroup {
+    if plan.session == Session::Callers {
         ties.shells = terminal::shells();
     }
     Ok(Setup { plan, command: options.command, inherited, group, ties, report, target, voice })

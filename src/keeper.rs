@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, setsid};
 
 use crate::boundary::{Boundary, Refused};
-use crate::plan::{Home, Personality, Plan, Verbosity};
+use crate::plan::{Personality, Plan, Session, Verbosity};
 use crate::report::{Report, Target};
 use crate::signals::Sig;
-use crate::spawn::{self, Birth, Command, Place, Program};
+use crate::spawn::{self, Birth, Command, Program};
 use crate::supervisor::{Event, Supervisor};
 use crate::sys::{self, Inherited, Memory};
 use crate::tree::{Activity, Process, Tree};
@@ -83,11 +83,11 @@ pub const NAME: &CStr = c"tk-keeper";
 /// Takes its name and its place in the session, and becomes the subreaper.
 ///
 /// # Errors
-/// Those of setsid(2), setpgid(2) and prctl(2): nothing may be started then, since orphans would get away.
+/// Those of setsid(2) and prctl(2): nothing may be started then, since orphans would get away.
 pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
     sys::go_by(NAME);
-    session::settle(setup.plan.home)?;
-    if setup.plan.home != Home::CallersGroup {
+    if setup.plan.session == Session::Own {
+        setsid()?;
         // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.
         let _ = sys::read_signals(setup.ties.signals.as_fd());
     }
@@ -103,12 +103,8 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let is_in_namespace = boundary.namespace().is_some();
     let birth = Birth {
         inherited,
-        place: match plan.home {
-            Home::CallersGroup => group.map_or(Place::Session, Place::Callers),
-            _ if plan.policy.personality == Personality::Gnu && !is_in_namespace => Place::FoundedGroup,
-            Home::OwnGroup => Place::Group,
-            Home::OwnSession => Place::Session,
-        },
+        join_group: group.filter(|_| plan.session == Session::Callers),
+        founds_group: plan.session == Session::Own && plan.policy.personality == Personality::Gnu && !is_in_namespace,
         dies_with_keeper: plan.policy.guard,
         no_new_privs: plan.no_new_privs,
         memory: if plan.limits.memory.is_some() { Memory::Copied } else { Memory::Shared },
@@ -118,11 +114,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         boundary.count();
     }
     let born = begun.map(|()| spawn::spawn(program, &birth));
-    leave_group(plan.home, &ties);
-    // The orphans of a namespace are its first process's.
-    if let (Home::OwnGroup, false, Ok(Ok(command))) = (plan.home, is_in_namespace, &born) {
-        session::leave_session_of(command.group);
-    }
+    leave_group(plan.session, &ties);
     let start = sys::now();
     report.begin();
     let mut keeper = Keeper {

@@ -198,16 +198,13 @@ impl Verbosity {
     }
 }
 
-/// Where the command lives among sessions and process groups.
+/// Whether the command shares the caller's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
-    /// In the caller's process group: prompts, editors and job control work.
-    CallersGroup,
-    /// In a group of its own in the caller's session, which has no terminal that could stop it there. Whoever leads a session
-    /// can't call setpgid(2), and a terminal that it opens becomes its own.
-    OwnGroup,
-    /// In a session of its own.
-    OwnSession,
+pub enum Session {
+    /// The caller's session and process group: prompts, editors and job control work.
+    Callers,
+    /// A session of the command's own.
+    Own,
 }
 
 /// Everything about a run that was settled before its first process.
@@ -216,7 +213,7 @@ pub struct Plan {
     /// What the state machine obeys.
     pub policy: Policy,
     /// Where the command lives.
-    pub home: Home,
+    pub session: Session,
     /// Longest wait for emptiness after SIGKILL; `None` is for ever.
     pub drain_limit: Option<Duration>,
     /// Who is kept running when the command has ended.
@@ -236,13 +233,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for these options, for a caller with or without a controlling terminal, `None` if that can't be told, and for
-    /// a host with this much memory in bytes.
-    pub fn new(options: &Options, has_terminal: Option<bool>, memory: &dyn Fn() -> u64) -> Plan {
-        let home = match (options.foreground, options.new_session, has_terminal) {
-            (true, ..) | (_, false, Some(true)) => Home::CallersGroup,
-            (_, false, Some(false)) => Home::OwnGroup,
-            (_, true, _) | (.., None) => Home::OwnSession,
+    /// The plan for these options, on a host with or without a controlling terminal, and with this much memory in bytes.
+    pub fn new(options: &Options, has_terminal: bool, memory: &dyn Fn() -> u64) -> Plan {
+        let session = match (options.foreground, options.new_session) {
+            (true, _) => Session::Callers,
+            (_, true) => Session::Own,
+            _ if has_terminal => Session::Callers,
+            _ => Session::Own,
         };
         let personality = if options.gnu { Personality::Gnu } else { Personality::Own };
         let (default_grace, default_status) = match personality {
@@ -271,7 +268,7 @@ impl Plan {
             keeps: !options.keep.is_empty() && options.leftovers != Leftovers::Leave,
             leftover_grace: options.leftover_grace,
             guard: !options.no_guard,
-            is_in_terminal: home == Home::CallersGroup,
+            is_in_terminal: session == Session::Callers,
             exit,
         };
         let announces_signals = options.gnu && options.verbose;
@@ -279,11 +276,10 @@ impl Plan {
         let drain_limit = off_if_zero(options.drain_limit);
         let memory = options.memory_max.map(|size| size.bytes(memory));
         let limits = Limits { memory, pids: options.pids_max, cpu: options.cpu_max };
-        let may_stand_still = has_terminal == Some(true) || home == Home::CallersGroup;
-        let longest = Longest::new(&policy, drain_limit, may_stand_still);
+        let longest = Longest::new(&policy, drain_limit, has_terminal || session == Session::Callers);
         Plan {
             policy,
-            home,
+            session,
             drain_limit,
             keep: options.keep.clone(),
             limits,
@@ -306,15 +302,6 @@ mod tests {
 
     fn stage(name: &str, wait: Option<u64>) -> Stage {
         Stage { signal: signals::parse(name).expect("a signal"), wait: wait.map(Duration::from_secs) }
-    }
-
-    fn plan(line: &str, has_terminal: Option<bool>) -> Plan {
-        let words = std::iter::once("treekill-run").chain(line.split(' ')).chain(["true"]);
-        let words: Vec<_> = words.map(std::ffi::OsString::from).collect();
-        let Ok(crate::cli::Request::Run(options)) = crate::cli::parse(&words, &|| '.') else {
-            panic!("cannot parse {line}")
-        };
-        Plan::new(&options, has_terminal, &|| 0)
     }
 
     #[test]
@@ -362,21 +349,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_session_that_surely_has_no_terminal_is_shared_without_one() {
-        let home = |line: &str, has_terminal| plan(line, has_terminal).home;
-        for (line, with, unknown, without) in [
-            ("-q", Home::CallersGroup, Home::OwnSession, Home::OwnGroup),
-            ("-f", Home::CallersGroup, Home::CallersGroup, Home::CallersGroup),
-            ("--new-session", Home::OwnSession, Home::OwnSession, Home::OwnSession),
-        ] {
-            let homes = [Some(true), None, Some(false)].map(|has_terminal| home(line, has_terminal));
-            assert_eq!(homes, [with, unknown, without], "{line}");
-        }
-    }
-
-    #[test]
     fn a_run_has_a_longest_time_only_if_each_part_of_it_has() {
-        let longest = |line: &str| plan(line, Some(false)).longest.run.map(|longest| longest.as_millis());
+        let longest = |line: &str| {
+            let words = std::iter::once("treekill-run").chain(line.split(' ')).chain(["true"]);
+            let words: Vec<_> = words.map(std::ffi::OsString::from).collect();
+            let Ok(crate::cli::Request::Run(options)) = crate::cli::parse(&words, &|| '.') else {
+                panic!("cannot parse {line}")
+            };
+            Plan::new(&options, false, &|| 0).longest.run.map(|longest| longest.as_millis())
+        };
         assert_eq!(longest("-t 60 -q"), Some(60_000 + 200 + 10_000 + 10_000 + 5_000));
         assert_eq!(longest("-t 1 --stages INT:2s,QUIT:3s,KILL --drain-limit 4 --leftover-grace 0"), Some(15_000));
         assert_eq!(longest("--gnu -k 2 60"), Some(60_000 + 200 + 2_000 + 2_000 + 10_000 + 5_000));

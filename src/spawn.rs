@@ -20,8 +20,12 @@ pub use program::{Program, place};
 pub struct Birth<'a> {
     /// The state it gets back.
     pub inherited: Inherited,
-    /// Its place among sessions and process groups.
-    pub place: Place,
+    /// The process group it joins in the caller's session; `None` gives it a session of its own.
+    pub join_group: Option<Pid>,
+    /// Instead it gets a group of its own in the keeper's session and leads neither, as below GNU timeout: setsid(1) and
+    /// setpgid(2) do what they do in a script. The kernel looks through the group then at each end of a child of the
+    /// keeper's, which takes a tree of thousands several times as long to end.
+    pub founds_group: bool,
     /// SIGKILL of the keeper kills it at once.
     pub dies_with_keeper: bool,
     /// It may not gain privileges.
@@ -30,20 +34,6 @@ pub struct Birth<'a> {
     pub memory: Memory,
     /// The net it is born in.
     pub boundary: &'a dyn Boundary,
-}
-
-/// A place among sessions and process groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In this group of the keeper's session, in which the keeper may still be.
-    Callers(Pid),
-    /// At the head of a group of its own in the keeper's session.
-    Group,
-    /// In such a group without leading it, as below GNU timeout: setsid(2) is for those who lead none, and setsid(1) forks
-    /// if it has to. Never in a PID namespace.
-    FoundedGroup,
-    /// At the head of a session.
-    Session,
 }
 
 /// A command that was born.
@@ -90,9 +80,7 @@ pub enum News {
 struct Child {
     program: Program,
     inherited: Inherited,
-    place: Place,
-    /// The one whose group it joins if it is to lead none, until that is reaped.
-    founder: Option<Pid>,
+    join_group: Option<Pid>,
     dies_with_keeper: bool,
     no_new_privs: bool,
     keeper: Pid,
@@ -122,15 +110,14 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
     let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let namespace = birth.boundary.namespace();
     // In terminal mode the keeper is still in the group that the command joins, and has to leave it first.
-    let needs_gate = namespace.is_some() || matches!(birth.place, Place::Callers(_));
+    let needs_gate = namespace.is_some() || birth.join_group.is_some();
     let gate = needs_gate.then(|| pipe_with(PipeFlags::CLOEXEC)).transpose()?;
     let nursery = Nursery::new(birth.memory)?;
-    let mut founder = if birth.place == Place::FoundedGroup { nursery.found_group().ok() } else { None };
+    let mut founder = if birth.founds_group { nursery.found_group().ok() } else { None };
     let child = Child {
         program,
         inherited: birth.inherited,
-        place: birth.place,
-        founder,
+        join_group: birth.join_group.or(founder),
         dies_with_keeper: birth.dies_with_keeper,
         no_new_privs: birth.no_new_privs,
         keeper: sys::own_pid(),
@@ -138,30 +125,26 @@ pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
         gate: gate.as_ref().map(|(waiting, opening)| (Handed::new(waiting.as_fd()), Handed::new(opening.as_fd()))),
         errors: Handed::new(errors.as_fd()),
     };
-    let born = match (bear(&nursery, birth.boundary, child), founder.take()) {
-        // There may be room for one.
-        (Err((error, child)), Some(without)) if error.raw_os_error() == Some(libc::EAGAIN) => {
-            sys::reap_at_its_end(without);
-            bear(&nursery, birth.boundary, Child { founder: None, ..child })
-        }
-        (born, of_group) => {
-            founder = of_group;
-            born
-        }
-    };
-    if let (Place::Group | Place::FoundedGroup, Ok((pid, _))) = (birth.place, &born) {
+    let mut born = bear(&nursery, birth.boundary, child);
+    if let Some(group) = founder {
         // Each of the two puts it there: one that is beyond exec is no longer to be put from here.
-        let _ = setpgid(Some(*pid), Some(founder.unwrap_or(*pid)));
-    }
-    if let Some(founder) = founder {
-        sys::reap_at_its_end(founder);
+        let _ = born.as_ref().map(|(pid, _)| setpgid(Some(*pid), Some(group)));
+        sys::reap_at_its_end(group);
+        born = match born {
+            // There may be room for one.
+            Err((error, child)) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                founder = None;
+                bear(&nursery, birth.boundary, Child { join_group: None, ..child })
+            }
+            born => born,
+        };
     }
     let (pid, pidfd) = born.map_err(|(error, _)| error)?;
-    let (group, placed) = match birth.place {
-        // As long as the keeper is in the same session.
-        Place::Callers(group) if namespace.is_some() => (group, setpgid(Some(pid), Some(group))),
-        Place::Callers(group) => (group, Ok(())),
-        _ => (founder.unwrap_or(pid), Ok(())),
+    let group = birth.join_group.or(founder).unwrap_or(pid);
+    // As long as the keeper is in the same session.
+    let placed = match (namespace, birth.join_group) {
+        (Some(_), Some(group)) => setpgid(Some(pid), Some(group)),
+        _ => Ok(()),
     };
     Ok(Command { pid, pidfd, group, placed, news: Some(news), gate: gate.map(|(_, opening)| opening) })
 }
@@ -256,13 +239,13 @@ impl Child {
                 boundary::show_own_namespace().map_err(Trouble::Namespace)?;
             }
         }
-        let joined = match (self.place, self.entry) {
+        let joined = match (self.join_group, self.entry) {
             // The keeper does it, from outside.
-            (Place::Callers(_), Entry::Namespace(_)) => Ok(()),
-            (Place::Callers(group), _) => setpgid(None, Some(group)),
+            (Some(_), Entry::Namespace(_)) => Ok(()),
+            (Some(group), _) if self.gate.is_some() => setpgid(None, Some(group)),
             // A filter of system calls may refuse the one and not the other.
-            (Place::Group | Place::FoundedGroup, _) => setpgid(None, self.founder).or_else(|_| setsid().map(drop)),
-            (Place::Session, _) => setsid().map(drop),
+            (Some(founder), _) => setpgid(None, Some(founder)).or_else(|_| setsid().map(drop)),
+            (None, _) => setsid().map(drop),
         };
         let placed = joined.and_then(|()| {
             let Some((gate, opening)) = self.gate else { return Ok(()) };

@@ -34,7 +34,7 @@ pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
             Err(errno) => refuse(setup, &*boundary, &errno.into()),
         }),
         Ok(Fork::Parent(child)) => {
-            keeper::leave_group(setup.plan.home, &setup.ties);
+            keeper::leave_group(setup.plan.session, &setup.ties);
             watch(child, setup, &*boundary)
         }
         Err(error) => refuse(setup, &*boundary, &error),

@@ -22,15 +22,12 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// The controlling terminal of this process, tty(4).
-    ///
-    /// # Errors
-    /// ENXIO if it has none; those of open(2) where that can't be told.
-    pub(super) fn of_caller() -> Result<Terminal, Errno> {
-        let tty = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    /// The controlling terminal of this process, tty(4); `None` if it has none.
+    pub(super) fn of_caller() -> Option<Terminal> {
+        let tty = open("/dev/tty", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let group = own_group().filter(|group| tcgetpgrp(&tty).is_ok_and(|foreground| foreground == *group));
         let before = group.and_then(|group| Some((group, tcgetattr(&tty).ok()?)));
-        Ok(Terminal { tty, before })
+        Some(Terminal { tty, before })
     }
 
     /// Whether it is no longer this process's terminal: hung up, or the leader of the session has ended.

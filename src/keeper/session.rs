@@ -8,42 +8,24 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, setpgid, setsid};
 
 use super::{Keeper, Ties};
-use crate::plan::Home;
+use crate::plan::Session;
 use crate::signals::Sig;
 use crate::supervisor::Event;
 use crate::sys::{self, Fork};
 use crate::wire::Source;
 
-/// Gets out of reach of signals to the caller's group. In terminal mode that is to wait for the birth of the command into that
-/// group: what the terminal sends before that comes to the keeper, and after it to the command.
+/// Gets out of reach of signals to the caller's group. In terminal mode not before the command is born into that group:
+/// what the terminal sends before that comes to the keeper, and after it to the command.
 ///
-/// # Errors
-/// EPERM where a filter of system calls refuses them.
-pub(super) fn settle(home: Home) -> Result<(), Errno> {
-    match home {
-        Home::CallersGroup => Ok(()),
-        Home::OwnGroup => setpgid(None, None).or_else(|_| setsid().map(drop)),
-        Home::OwnSession => setsid().map(drop),
-    }
-}
-
-/// The rest of that in terminal mode. The keeper stays in the session, for the groups that the command makes, which would be
-/// orphaned; unless it would keep the caller's own from being so.
-pub fn leave_group(home: Home, ties: &Ties) {
+/// The keeper stays in the session, for the groups that the command makes, which would be orphaned; unless it would keep the
+/// caller's own from being so.
+pub fn leave_group(session: Session, ties: &Ties) {
     // Neither can fail but for the leader of a session or group, which this is not.
-    let _ = match home {
-        Home::CallersGroup if ties.shells.is_empty() => setsid().map(drop),
-        Home::CallersGroup => setpgid(None, None),
-        Home::OwnGroup | Home::OwnSession => Ok(()),
+    let _ = match session {
+        Session::Own => Ok(()),
+        Session::Callers if ties.shells.is_empty() => setsid().map(drop),
+        Session::Callers => setpgid(None, None),
     };
-}
-
-/// Leaves the session that the command was born into, in this group. In the same session the kernel looks through the whole
-/// group at each end of a child of the keeper's, exit(3), and a tree of thousands takes several times as long to end.
-pub(super) fn leave_session_of(group: Pid) {
-    // Who leads a group can't leave the session. For a moment this is in the command's and not back in the caller's, where a
-    // SIGKILL would hit the front too. Where it fails nothing but time is lost.
-    let _ = setpgid(None, Some(group)).and_then(|()| setsid().map(drop).or_else(|_| setpgid(None, None)));
 }
 
 impl Keeper<'_> {
