@@ -23,8 +23,8 @@ pub struct Birth<'a> {
     /// The process group it joins in the caller's session; `None` gives it a session of its own.
     pub join_group: Option<Pid>,
     /// Instead it gets a group of its own in the keeper's session and leads neither, as below GNU timeout: setsid(1) and
-    /// setpgid(2) do what they do in a script. The kernel looks through the group then at each end of a child of the
-    /// keeper's, which takes a tree of thousands several times as long to end.
+    /// setpgid(2) do what they do in a script. The tree shares the keeper's autogroup then, sched(7), and the kernel looks
+    /// through the group at each end of a child of the keeper's: thousands take several times as long to end.
     pub founds_group: bool,
     /// SIGKILL of the keeper kills it at once.
     pub dies_with_keeper: bool,
