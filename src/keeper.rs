@@ -24,7 +24,7 @@ use rustix::process::{Pid, setsid};
 use crate::boundary::{Boundary, Refused};
 use crate::plan::{Personality, Plan, Session, Verbosity};
 use crate::report::{Report, Target};
-use crate::signals::Sig;
+use crate::signals::{Sig, SigSet};
 use crate::spawn::{self, Birth, Command, Program};
 use crate::supervisor::{Event, Supervisor};
 use crate::sys::{self, Inherited, Memory};
@@ -132,6 +132,7 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
         asked: BTreeSet::new(),
         leftovers: noting::ByPid::new(),
         activity: Activity::default(),
+        early: SigSet::default(),
         must_reap: false,
         refused: None,
         watch: None,
@@ -192,6 +193,8 @@ struct Keeper<'a> {
     leftovers: noting::ByPid,
     /// What the tree has done.
     activity: Activity,
+    /// What came from the terminal before we left the caller's group, until the front tells of it too.
+    early: SigSet,
     /// Children may have news.
     must_reap: bool,
     /// What kept the command from its boundary: it is the front's to choose another.

@@ -200,9 +200,9 @@ fn settle(
             offer.around(child, ours, ending_signals(setup)).map_err(Unsettled::NoScope)?
         }
     };
-    if waits {
-        // The first frame of all fits; a keeper that never gets it is found dead.
-        let _ = socket.send(ToKeeper::Admitted);
+    if waits && socket.send(ToKeeper::Admitted).is_err() {
+        // It would wait for ever. Dead it is found so.
+        sys::signal_child(child, Sig::KILL);
     }
     match is_promised.then(|| hear_refusal(socket, child, setup)).flatten() {
         Some(refused) => Err(Unsettled::Declined(refused.explain())),

@@ -15,7 +15,7 @@ use crate::outcome::Failure;
 use crate::signals::Sig;
 use crate::spawn::{self, News, Trouble};
 use crate::supervisor::Event;
-use crate::sys;
+use crate::sys::{self, Incoming};
 use crate::voice::{cause, dangling, printable};
 use crate::wire::{Source, ToFront, ToKeeper};
 
@@ -73,35 +73,48 @@ impl Keeper<'_> {
     }
 
     pub(super) fn take_signals(&mut self) {
-        let taken = sys::read_signals(self.ties.signals.as_fd()).unwrap_or_else(|errno| {
-            self.break_off("cannot read signals", errno);
-            vec![]
-        });
-        for incoming in taken {
-            let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
-            match incoming.sig {
-                Sig::CHLD => self.must_reap = true,
-                // A write of our own to a closed pipe, or beyond a limit of file size.
-                _ if is_own => {}
-                // Job control that is meant for the front.
-                Sig::CONT | Sig::TSTP | Sig::TTIN | Sig::TTOU => {}
-                // Whoever signals the command's parent means the run.
-                sig => self.handle(Event::Signal(sig, Source::Process)),
+        for incoming in self.read_signals() {
+            // To the caller's group, while we left the session by way of it: the command has had it, and so has the front.
+            if !self.is_terminals(&incoming) {
+                self.take_signal(&incoming);
             }
         }
     }
 
-    /// What was sent to the caller's group before we left it. The front has had all that too.
+    /// Takes what has come before we left the caller's group. What the terminal sent the command has missed, and the front,
+    /// which has it too, may take it to have reached it.
     pub(super) fn take_early_signals(&mut self) {
-        for incoming in sys::read_signals(self.ties.signals.as_fd()).unwrap_or_default() {
-            match incoming.sig {
-                Sig::CHLD => self.must_reap = true,
-                // The command has missed it, and the front takes it to have reached it.
-                sig if incoming.is_from_kernel && sig.is_from_terminals() => {
-                    self.handle(Event::Signal(sig, Source::EarlyTerminal));
-                }
-                _ => {}
+        for incoming in self.read_signals() {
+            if self.is_terminals(&incoming) {
+                self.early.insert(incoming.sig);
+                self.handle(Event::Signal(incoming.sig, Source::EarlyTerminal));
+            } else {
+                self.take_signal(&incoming);
             }
+        }
+    }
+
+    fn read_signals(&mut self) -> Vec<Incoming> {
+        sys::read_signals(self.ties.signals.as_fd()).unwrap_or_else(|errno| {
+            self.break_off("cannot read signals", errno);
+            vec![]
+        })
+    }
+
+    fn is_terminals(&self, incoming: &Incoming) -> bool {
+        self.plan.policy.is_in_terminal && incoming.is_from_kernel && incoming.sig.is_from_terminals()
+    }
+
+    fn take_signal(&mut self, incoming: &Incoming) {
+        let is_own = incoming.pid == sys::own_pid().as_raw_pid().unsigned_abs();
+        match incoming.sig {
+            Sig::CHLD => self.must_reap = true,
+            // A write of our own to a closed pipe, or beyond a limit of file size.
+            _ if is_own => {}
+            // Job control that is meant for the front.
+            Sig::CONT | Sig::TSTP | Sig::TTIN | Sig::TTOU => {}
+            // Whoever signals the command's parent means the run.
+            sig => self.handle(Event::Signal(sig, Source::Process)),
         }
     }
 
@@ -115,6 +128,10 @@ impl Keeper<'_> {
             match frame {
                 // It belongs to the stop of the job that the front has yet to follow, and that fg may have ended by now.
                 ToKeeper::Signal { sig, stops, .. } if sig.is_job_stop() && self.is_outdated(stops) => {}
+                // We have had it as well, and have handled it.
+                ToKeeper::Signal { sig, source: Source::EarlyTerminal, .. } if self.early.contains(sig) => {
+                    self.early = self.early.without([sig].into_iter().collect());
+                }
                 ToKeeper::Signal { sig, source, .. } => self.handle(Event::Signal(sig, source)),
                 // Taken before there was a command.
                 ToKeeper::Admitted => {}

@@ -164,7 +164,10 @@ fn wait_for_stop(pid: Pid) -> Option<WaitStatus> {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
     match waitid(Id::Pid(pid), look).ok()? {
         WaitStatus::Exited(..) | WaitStatus::Signaled(..) => None,
-        _ => waitpid(pid, Some(WaitPidFlag::__WALL)).ok(),
+        // Unless it was killed since.
+        _ => waitpid(pid, Some(WaitPidFlag::__WALL))
+            .ok()
+            .filter(|status| !matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..))),
     }
 }
 

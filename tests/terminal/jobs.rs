@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
+use std::time::Instant;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::common::running::{is_dead, state_of};
-use crate::common::{BOUND, Backend, all_backends, both_backends, kin, needs};
+use crate::common::running::{is_dead, open_process, state_of};
+use crate::common::{BOUND, Backend, Run, all_backends, both_backends, kin, needs};
 use crate::pty::{CTRL_C, CTRL_Z, Shell};
 
 /// What bash shows of a job that SIGTSTP stopped. A job that is ended while it is stopped is disowned, since bash may take
@@ -25,6 +26,7 @@ both_backends! {
     ctrl_z_and_fg_many_times
     ctrl_z_right_after_fg_is_not_lost
     a_stop_of_the_own_group_that_is_heard_after_fg_stops_nothing
+    ctrl_c_while_the_keeper_leaves_a_dead_shells_session_is_the_commands
     ctrl_z_stops_a_script_around_the_command
     ctrl_z_reaches_a_command_that_handles_it
     the_clock_stands_still_while_the_job_is_stopped
@@ -123,7 +125,8 @@ fn a_stop_of_the_own_group_that_is_heard_after_fg_stops_nothing(backend: Backend
     let front = shell.foreground().as_raw_pid().unsigned_abs();
     let keeper = *kin::children(front).first().expect("the front has a keeper");
     // The front hears of the signal late, and the keeper of everything after the stop.
-    let tracers = [slow_down(front, "delay_exit=500000:when=1"), slow_down(keeper, "delay_enter=3000000:when=2")];
+    let tracers =
+        [slow_down(front, "ppoll:delay_exit=500000:when=1"), slow_down(keeper, "ppoll:delay_enter=3000000:when=2")];
     shell.command("");
     shell.ends_with(STOPPED);
     shell.command("fg");
@@ -137,10 +140,43 @@ fn a_stop_of_the_own_group_that_is_heard_after_fg_stops_nothing(backend: Backend
     shell.leave();
 }
 
-/// Has strace(1) delay this process's poll(2).
+/// The keeper leaves the session by way of the caller's group, to which the terminal sends.
+fn ctrl_c_while_the_keeper_leaves_a_dead_shells_session_is_the_commands(backend: Backend) {
+    needs::require!("strace");
+    let job = "$TK -k 1 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang";
+    let script = format!("bash -mc '{job}; :'; exec $FX on TERM [ exit 0 ] say caller hang");
+    let mut shell = Shell::on_terminal(Run::control(["bash", "-c", &script]), backend);
+    shell.expect("ready");
+    let front = shell.foreground().as_raw_pid().unsigned_abs();
+    let keeper = *kin::children(front).first().expect("the front has a keeper");
+    let mut tracer = slow_down(keeper, "setsid:delay_enter=700000");
+    let (_, inner_shell) = kin::state_and_parent(front).expect("it runs");
+    let inner_shell = open_process(inner_shell).expect("it waits for its job");
+    pidfd_send_signal(inner_shell, Signal::KILL).expect("it waits for its job");
+    shell.expect("caller");
+    let awaits = |what: &str, there: &dyn Fn((u32, u32)) -> bool| {
+        let deadline = Instant::now() + BOUND;
+        while !kin::group_and_session(keeper).is_some_and(there) {
+            assert!(Instant::now() < deadline, "the keeper does not {what}");
+            std::thread::yield_now();
+        }
+    };
+    awaits("go back into the job's group", &|(group, _)| group == front);
+    shell.key(CTRL_C);
+    shell.expect("int");
+    awaits("leave the session", &|(_, session)| session == keeper);
+    let wrapper = shell.foreground_leader();
+    pidfd_send_signal(&wrapper, Signal::USR1).expect("the wrapper is there");
+    assert!(is_dead(&wrapper, BOUND), "the command does not end");
+    tracer.wait().expect("it is our child");
+    shell.signal(Signal::TERM);
+    shell.wait().said("int", 1);
+}
+
+/// Has strace(1) delay a system call of this process.
 fn slow_down(pid: u32, delay: &str) -> Child {
     let tracer = Command::new("strace")
-        .args(["-qq", "-o", "/dev/null", "-e", &format!("inject=ppoll:{delay}"), "-p", &pid.to_string()])
+        .args(["-qq", "-o", "/dev/null", "-e", &format!("inject={delay}"), "-p", &pid.to_string()])
         .spawn()
         .expect("strace can be started");
     let is_traced =

@@ -2,6 +2,7 @@
 
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::common::running::open_process;
 use crate::common::{Backend, Run, all_backends, both_backends, kin, needs};
 use crate::pty::{CTRL_BACKSLASH, CTRL_C, CTRL_Z, Shell};
 
@@ -15,6 +16,8 @@ all_backends! {
 
 both_backends! {
     ctrl_c_while_the_command_starts_ends_it
+    a_request_to_the_keeper_while_the_command_starts_ends_it
+    a_front_that_cannot_tell_its_keeper_to_go_on_ends
     ctrl_z_while_the_command_starts_stops_it
     ctrl_c_is_no_stop_when_the_command_goes_on
     ctrl_c_twice_does_not_kill
@@ -66,6 +69,44 @@ fn ctrl_c_while_the_command_starts_ends_it(backend: Backend) {
     shell.key(CTRL_C);
     shell.ends_with(130);
     shell.leave();
+}
+
+/// Front and keeper both have it, and each takes it to be one that the command has missed. That has its handler when the
+/// keeper is the first to tell.
+#[test]
+fn ctrl_c_before_the_front_has_looked_reaches_the_command_once() {
+    needs::require!("pidns", "strace");
+    let mut shell = Shell::new(Backend::Pidns);
+    let late = "strace -DDD -f -qq -o /dev/null -e inject=rt_sigpending,recvfrom:delay_enter=600000 \
+                -e inject=write:delay_exit=500000:when=1";
+    shell.command(&format!("{late} $TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang"));
+    shell.awaits_keeper();
+    shell.key(CTRL_C);
+    shell.expect("ready");
+    shell.expect("int");
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    shell.leave().said("int", 1);
+}
+
+fn a_request_to_the_keeper_while_the_command_starts_ends_it(backend: Backend) {
+    needs::require!("strace");
+    let mut shell = Shell::new(backend);
+    start_slowly(&mut shell, "$FX hang");
+    let keeper = *kin::children(shell.foreground().as_raw_pid().unsigned_abs()).first().expect("it is born");
+    let keeper = open_process(keeper).expect("it waits for the front");
+    pidfd_send_signal(keeper, Signal::TERM).expect("it waits for the front");
+    shell.ends_with(143);
+    shell.leave();
+}
+
+fn a_front_that_cannot_tell_its_keeper_to_go_on_ends(backend: Backend) {
+    needs::require!("strace");
+    let mut shell = Shell::new(backend);
+    let refusing = "strace -DDD -f -qq -o /dev/null -e inject=write:error=ENOMEM:when=1";
+    shell.command(&format!("{refusing} $TK -k 60 $FX say started exit 0"));
+    shell.ends_with(125);
+    shell.leave().said("started", 0);
 }
 
 fn ctrl_z_while_the_command_starts_stops_it(backend: Backend) {

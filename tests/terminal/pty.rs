@@ -198,8 +198,10 @@ impl Shell {
     /// Waits until the foreground job has forked.
     pub(crate) fn awaits_keeper(&mut self) {
         let deadline = Instant::now() + BOUND;
+        // A tracer forks as well before it becomes the wrapper.
         let has_forked = |shell: &Shell| {
-            !shell.has_terminal() && !common::kin::children(shell.foreground().as_raw_pid().unsigned_abs()).is_empty()
+            let job = shell.foreground().as_raw_pid().unsigned_abs();
+            !shell.has_terminal() && common::kin::is_wrapper(job) && !common::kin::children(job).is_empty()
         };
         while !has_forked(self) {
             if Instant::now() > deadline {
