@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Backend, needs};
 use point::{Point, Tried};
-use setting::{DEPUTY, FRONT, INIT, KEEPER, LEFTOVER, NORMAL, RELAYED, Setting, TIMEOUT, UNBORN};
+use setting::{DEPUTY, FOREGROUND, FRONT, INIT, KEEPER, LEFTOVER, NORMAL, RELAYED, Setting, TIMEOUT, UNBORN};
 
 /// How many points are tried unless others are asked for.
 const SAMPLE: usize = 400;
@@ -44,7 +44,8 @@ fn settings() -> Vec<Setting> {
             continue;
         }
         add(backend, &[NORMAL, TIMEOUT, RELAYED, LEFTOVER], false, &[FRONT, KEEPER]);
-        add(backend, &[NORMAL], false, &[UNBORN]);
+        add(backend, &[NORMAL, FOREGROUND], false, &[UNBORN]);
+        add(backend, &[FOREGROUND], false, &[FRONT, KEEPER]);
         add(backend, &[TIMEOUT], true, &[FRONT, DEPUTY, KEEPER]);
     }
     if needs::has("pidns") {

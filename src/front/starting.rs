@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::anyhow;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Pid;
 
 use super::relaying::Front;
@@ -248,17 +249,19 @@ fn hear_refusal(socket: &FrontEnd, child: Pid, setup: &Setup) -> Option<Refused>
 
 /// The child; gives the status to end with.
 fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
-    if let Err(errno) = keeper::settle_in(&setup) {
+    let settled = keeper::settle_in(&setup).map_err(|errno| ("settle in", errno));
+    let admitted = match settled {
+        Ok(()) if waits_for_front(&net, needs_deputy, &setup) => {
+            is_admitted(&setup.ties).map_err(|errno| ("hear the caller's process", errno))
+        }
+        settled => settled.map(|()| true),
+    };
+    if admitted != Ok(true) {
         if let Net::Ready(boundary) = net {
             let _ = boundary.remove();
         }
-        return deputy::give_up(&mut setup, format_args!("cannot settle in: {}", cause(errno.raw_os_error())));
-    }
-    if waits_for_front(&net, needs_deputy, &setup) && !is_admitted(&setup.ties) {
-        if let Net::Ready(boundary) = net {
-            let _ = boundary.remove();
-        }
-        return deputy::EMPTIED;
+        let Err((what, errno)) = admitted else { return deputy::EMPTIED };
+        return deputy::give_up(&mut setup, format_args!("cannot {what}: {}", cause(errno.raw_os_error())));
     }
     let boundary = match net {
         Net::Ready(boundary) | Net::Promised(boundary) => Ok(boundary),
@@ -274,15 +277,18 @@ fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
 /// Blocks until the front says so; false if that can't be any more. Then the front is dead, and so is the child of the
 /// front that asks systemd, which holds the other end of the socket too: before that one knows what has become of the
 /// scope, a member that ends could leave it behind, empty.
-fn is_admitted(ties: &Ties) -> bool {
+///
+/// # Errors
+/// Those of poll(2) and read(2): whether it has said so is not known.
+fn is_admitted(ties: &Ties) -> Result<bool, Errno> {
     loop {
         let mut fds = [PollFd::new(&ties.socket, PollFlags::IN)];
-        let _ = poll(&mut fds, None);
-        if ties.socket.receive() == Ok(Some(ToKeeper::Admitted)) {
-            return true;
+        retry_on_intr(|| poll(&mut fds, None))?;
+        if ties.socket.receive()? == Some(ToKeeper::Admitted) {
+            return Ok(true);
         }
         if is_hung_up(fds[0].revents()) {
-            return false;
+            return Ok(false);
         }
     }
 }

@@ -20,6 +20,15 @@ pub(crate) struct Scenario {
 pub(crate) const NORMAL: Scenario =
     Scenario { name: "normal", options: "--kill-after 1s", steps: "say ran exit 7", usual: &[7], unheard: 7 };
 
+/// The keeper waits until the front has looked, and the command until the keeper has left the caller's group.
+pub(crate) const FOREGROUND: Scenario = Scenario {
+    name: "foreground",
+    options: "--foreground --kill-after 1s",
+    steps: "say ran exit 7",
+    usual: &[7],
+    unheard: 7,
+};
+
 /// The command and its daemon ignore the polite end: the run goes through all of a stop.
 pub(crate) const TIMEOUT: Scenario = Scenario {
     name: "timeout",
