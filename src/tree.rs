@@ -81,6 +81,13 @@ impl Process {
         sig.is_real_time() || self.stat.as_ref().is_none_or(acts)
     }
 
+    /// Whether it leaves this signal to the kernel's default action. True where that can't be seen.
+    pub fn has_default_for(&self, sig: Sig) -> bool {
+        let has_own_way =
+            |stat: &procfs::Stat| [stat.ignored, stat.caught, stat.blocked].iter().any(|set| set.contains(sig));
+        !self.stat.as_ref().is_some_and(has_own_way)
+    }
+
     /// Whether this signal ends it without its having a say.
     pub fn is_ended_by(&self, sig: Sig) -> bool {
         let ignores = self.stat.as_ref().is_some_and(|stat| stat.ignored.contains(sig));

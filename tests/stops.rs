@@ -20,6 +20,7 @@ all_backends! {
     a_front_that_is_stopped_ends_when_its_keeper_is_killed
     a_front_that_is_stopped_ends_when_its_command_is_killed
     a_front_with_children_follows_its_command_too
+    in_a_session_of_its_own_a_stop_stops_the_whole_tree
     in_a_session_of_its_own_a_stop_is_passed_on_and_the_clock_runs
     a_job_that_is_stopped_when_its_shell_dies_is_hung_up
     a_job_that_has_outlived_its_shell_is_stopped_by_no_terminal
@@ -333,6 +334,28 @@ fn a_front_whose_caller_ignores_the_stop_follows_all_the_same(backend: Backend) 
     job.stop();
     job.go_on();
     job.command.gets(Signal::USR1);
+    job.returns(42);
+}
+
+/// Yelp/dumb-init#25: the kernel stops no process of an orphaned group by a signal of job control, and the command went on
+/// below a wrapper that stood still. A command that ignores the signal goes on as without us.
+fn in_a_session_of_its_own_a_stop_stops_the_whole_tree(backend: Backend) {
+    let run = |steps: &str| Job::start(Run::new(backend).options("--new-session -k 20").fixture(steps));
+    for signal in [Signal::TSTP, Signal::TTIN] {
+        let mut job = run("fork [ say member hang ] on USR1 [ exit 42 ] say ready hang");
+        let member = Actor::said(&mut job.running, "member");
+        job.front.gets(signal);
+        job.awaits("all stand still", |job| [&job.front, &job.command, &member].into_iter().all(Actor::is_stopped));
+        job.front.gets(Signal::CONT);
+        job.awaits("all go on", |job| ![&job.front, &job.command, &member].into_iter().any(Actor::is_stopped));
+        job.command.gets(Signal::USR1);
+        job.returns(42);
+    }
+    let mut job = run("ignore TSTP on USR1 [ exit 42 ] say ready hang");
+    job.front.gets(Signal::TSTP);
+    job.awaits("the front stops", |job| job.front.is_stopped());
+    job.command.gets(Signal::USR1);
+    job.front.gets(Signal::CONT);
     job.returns(42);
 }
 

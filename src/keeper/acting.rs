@@ -25,6 +25,7 @@ impl Keeper<'_> {
             Action::Kill => self.kill(),
             Action::Release => self.release(),
             Action::Suspend => self.send_alone(Sig::STOP),
+            Action::SuspendByDefault(sig) => self.suspend_by_default(sig),
             Action::Resume => self.send_alone(Sig::CONT),
             Action::TellStopped(sig) => self.tell_stopped(sig),
         }
@@ -49,6 +50,16 @@ impl Keeper<'_> {
         let _ = send_signal(command.pidfd.as_fd(), sig);
         self.record("relay", Some(sig), Some(1));
         self.voice.step(format_args!("passed SIG{sig} on to the command"));
+    }
+
+    /// Relayed, a signal of job control would do nothing to a command that does not handle it: the kernel stops no process of
+    /// an orphaned group by one, setpgid(2).
+    fn suspend_by_default(&mut self, sig: Sig) {
+        if self.list().iter().any(|process| self.is_command(process) && !process.has_default_for(sig)) {
+            self.relay(sig);
+        } else {
+            self.send_alone(Sig::STOP);
+        }
     }
 
     /// Sends a signal to the whole tree, and no SIGCONT after it.

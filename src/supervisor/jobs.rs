@@ -39,7 +39,8 @@ impl Supervisor {
                 vec![Action::Suspend, Action::TellStopped(sig)]
             }
             (sig, Source::Process) if sig.is_job_stop() && !self.policy.is_in_terminal => {
-                vec![Action::Relay(sig), Action::TellStopped(sig)]
+                self.is_suspended = true;
+                vec![Action::SuspendByDefault(sig), Action::TellStopped(sig)]
             }
 
             // The shell continues the whole job, and a CONT of ours that comes later could undo another Ctrl-Z.

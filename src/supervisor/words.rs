@@ -60,6 +60,8 @@ pub enum Action {
     Release,
     /// Stop every process of the tree for job control.
     Suspend,
+    /// The same unless the command does something else at this signal, which it gets then.
+    SuspendByDefault(Sig),
     /// Continue every process of the tree.
     Resume,
     /// The terminal stopped the command: tell the front.

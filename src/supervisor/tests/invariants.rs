@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Whether an action may stop the tree for job control.
+fn suspends(action: &Action) -> bool {
+    matches!(action, Action::Suspend | Action::SuspendByDefault(_))
+}
+
 /// A state of the diagram; one in which Ctrl-Z holds the clock is a state of its own here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -67,7 +72,7 @@ impl Past {
         self.stops += step.count(|action| matches!(action, Action::Stop(..)));
         let sends_term = |action: &Action| matches!(action, Action::Stop(Sig::TERM, _) | Action::StopAgain(Sig::TERM));
         self.has_sent_term |= step.asks(sends_term);
-        self.is_suspended |= step.asks(|action| *action == Action::Suspend);
+        self.is_suspended |= step.asks(suspends);
         self.is_suspended &= !step.asks(|action| *action == Action::Resume);
         let is_awake = step.event == Event::Active || step.before.phase == Phase::Paused;
         if is_awake && step.before.phase <= Phase::Lingering {
@@ -257,7 +262,7 @@ pub(super) const INVARIANTS: &[(&str, Predicate)] = &[
         !(is_key && decides) || (step.actions.is_empty() && step.after.phase == step.before.phase)
     }),
     ("a tree is suspended only in a session of its own, and continued only if it was", |step| {
-        let suspends = step.asks(|action| *action == Action::Suspend);
+        let suspends = step.asks(suspends);
         let resumes = step.asks(|action| *action == Action::Resume);
         (!suspends || !step.policy.is_in_terminal) && (!resumes || step.past.is_suspended)
     }),

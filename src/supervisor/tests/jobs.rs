@@ -85,7 +85,10 @@ fn sigstop_does_not_stop_the_clock() {
 fn keys_reach_a_command_in_its_own_session_through_us() {
     let mut run = Run::new(Policy { is_in_terminal: false, ..policy() });
     assert_eq!(run.at(1, from_terminal(Sig::WINCH)), [Action::Relay(Sig::WINCH)]);
-    assert_eq!(run.at(500, from_process(Sig::TSTP)), [Action::Relay(Sig::TSTP), Action::TellStopped(Sig::TSTP)]);
+    assert_eq!(
+        run.at(500, from_process(Sig::TSTP)),
+        [Action::SuspendByDefault(Sig::TSTP), Action::TellStopped(Sig::TSTP)]
+    );
     assert_eq!(run.deadline(), Some(10_000));
     assert_eq!(run.at(1_000, from_terminal(Sig::TSTP)), [Action::Suspend, Action::TellStopped(Sig::TSTP)]);
     assert_eq!(run.deadline(), None);
