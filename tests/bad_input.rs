@@ -13,8 +13,10 @@ both_backends! {
 fn a_report_that_cannot_be_opened_is_125_and_starts_nothing(backend: Backend) {
     let scratch = Scratch::new();
     let missing = scratch.join("no/such/folder/report");
-    let [no_folder, folder] = [&missing, scratch.path()].map(|path| path.display().to_string());
-    for (target, named) in [(no_folder.as_str(), no_folder.as_str()), (&folder, &folder), ("", "--report")] {
+    let slash = scratch.join("missing/");
+    let dot = scratch.join("missing/.");
+    let paths = [&missing, scratch.path(), &slash, &dot].map(|path| path.display().to_string());
+    for (target, named) in paths.iter().map(|path| (&**path, &**path)).chain([("", "--report")]) {
         let run = Run::new(backend).option_list(["--report", target]);
         let ended = run.fixture("say started").finish();
         ended.exited(125).said("started", 0).complained_of(named);

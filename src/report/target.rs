@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -182,7 +183,9 @@ fn replacement(old: File) -> io::Result<Kind> {
 
 /// Prepares a file that is to appear under this path.
 fn new_file(path: &Path, replaces: Option<File>) -> io::Result<Kind> {
-    let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
+    // It passes over a slash at the end, with or without a dot behind it.
+    let is_last = |name: &&OsStr| path.as_os_str().as_bytes().ends_with(name.as_bytes());
+    let name = path.file_name().filter(is_last).ok_or(Errno::ISDIR)?.to_owned();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let nameless = folder.and_then(|folder| {
