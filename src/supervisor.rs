@@ -65,6 +65,9 @@ pub struct Supervisor {
     idleness: Option<Idleness>,
     /// When those who are kept are looked for once more.
     keep_again_at: Option<Duration>,
+    /// When those who ignore a stop's signal are looked for again, and how long after that once more: a job that a shell was
+    /// about to start ignores it late.
+    ask_again: Option<(Duration, Duration)>,
     /// What asked for the end of the leftovers, which begins once those who are kept are safe.
     end_of_leftovers: Option<Trigger>,
     stages: Stages,
@@ -94,6 +97,7 @@ impl Supervisor {
             deadline: after(now, policy.timeout),
             idleness: policy.idle_timeout.map(|limit| Idleness::new(limit, now)),
             keep_again_at: None,
+            ask_again: None,
             end_of_leftovers: None,
             stages: policy.stages.clone(),
             policy,
@@ -110,7 +114,7 @@ impl Supervisor {
             State::Running { paused_at: None } => self.deadline.into_iter().chain(self.next_look()).min(),
             State::Running { paused_at: Some(_) } | State::Killing | State::Over => None,
             State::Lingering { until } => until.into_iter().chain(self.next_look()).chain(self.keep_again_at).min(),
-            State::Stopping { until, .. } => until,
+            State::Stopping { until, .. } => until.into_iter().chain(self.ask_again.map(|(at, _)| at)).min(),
         }
     }
 
@@ -307,7 +311,7 @@ impl Supervisor {
             Event::CommandEnded(end) => {
                 self.outcome.end = Some(end);
                 match self.policy.personality {
-                    Personality::Own => self.ask_deaf(stage).into_iter().collect(),
+                    Personality::Own => self.ask_deaf(now, stage).into_iter().collect(),
                     Personality::Gnu => self.stop_rest(now, since, stage),
                 }
             }
@@ -317,6 +321,7 @@ impl Supervisor {
             }
             Event::Empty => self.over(),
             Event::Tick if has_passed(until, now) => self.enter_stage(now, since, stage + 1, None),
+            Event::Tick => self.ask_deaf_again(now, stage).into_iter().collect(),
             Event::Signal(sig, Source::Process) if self.is_expiry(sig) => self.enter_stage(now, since, stage + 1, None),
             Event::Signal(sig, source) if self.is_request(source) && self.begins_stop(sig) => {
                 match self.policy.personality {
@@ -333,7 +338,6 @@ impl Supervisor {
             | Event::Active
             | Event::Idle
             | Event::Kept
-            | Event::Tick
             | Event::Broken => vec![],
         }
     }

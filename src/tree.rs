@@ -72,6 +72,12 @@ impl Process {
         self.pid == other.pid && start(self) == start(other)
     }
 
+    /// Whether it goes by another name in another listing, as after execve(2). False where that can't be seen.
+    pub fn is_another_program(&self, other: &Process) -> bool {
+        let names = (self.stat.as_ref().map(|stat| &stat.comm), other.stat.as_ref().map(|stat| &stat.comm));
+        matches!(names, (Some(one), Some(other)) if one != other)
+    }
+
     /// Whether it may do something of its own about this signal: it has a handler, or takes it from a descriptor. True where
     /// that can't be seen.
     pub fn acts_on(&self, sig: Sig) -> bool {

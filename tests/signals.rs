@@ -39,6 +39,7 @@ all_backends! {
     what_the_caller_ignores_is_neither_relayed_nor_a_stop
     a_signal_at_any_early_moment_leaves_nothing
     who_ignores_the_request_is_asked_by_term_when_the_command_has_ended
+    a_job_that_was_about_to_be_started_is_asked_too
     who_acts_on_the_request_gets_no_other
     a_burst_of_signals_ends_once_and_cleanly
     a_port_is_free_the_moment_the_wrapper_returns
@@ -310,6 +311,16 @@ fn who_ignores_the_request_is_asked_by_term_when_the_command_has_ended(backend: 
     }
     // A shell does it.
     let mut running = Run::new(backend).options("-k 60").bash("sleep 60 & echo ready 1 >&9; sleep 60").spawn();
+    running.expect("ready");
+    running.signal(Signal::INT);
+    running.wait().died_of(Signal::INT).took_less_than(LONG);
+}
+
+/// Between fork and exec a job of a shell has the handlers of the shell, and as another program it ignores the signal.
+fn a_job_that_was_about_to_be_started_is_asked_too(backend: Backend) {
+    let steps = "fork [ on INT [ ignore INT exec sleep 60 ] say job hang ] say ready hang";
+    let mut running = Run::new(backend).options("-k 60").fixture(steps).spawn();
+    running.expect("job");
     running.expect("ready");
     running.signal(Signal::INT);
     running.wait().died_of(Signal::INT).took_less_than(LONG);

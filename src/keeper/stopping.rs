@@ -68,25 +68,26 @@ impl Keeper<'_> {
     }
 
     pub(super) fn stop_again(&mut self, sig: Sig) {
-        let mut still = self.still_there(self.receivers.iter().flatten());
         // Nobody gets it twice.
-        still.retain(|process| sig != Sig::TERM || !self.asked.contains(&process.pid.as_raw_pid()));
+        let is_new = |_: &Process, now: &Process| sig != Sig::TERM || !self.asked.contains(&now.pid.as_raw_pid());
+        let still = self.still_there(self.receivers.iter().flatten(), is_new);
         let (sent, _) = self.send(&still, sig);
         self.note_sent(&sent, sig, "");
     }
 
-    /// Some ignore a signal from the moment on at which they act on it: who could when it was sent is not deaf.
+    /// Some ignore a signal from the moment on at which they act on it: who could when it was sent is not deaf. But a job of
+    /// a shell between fork and exec still had the shell's handlers then, or its mask, and ignores it as another program.
     pub(super) fn ask_deaf(&mut self, to: Sig) {
         let may_be_deaf = |process: &&Process| {
             let pid = process.pid.as_raw_pid();
-            Some(pid) != self.report.pid && !process.acts_on(to) && !self.asked.contains(&pid)
+            Some(pid) != self.report.pid && !self.asked.contains(&pid)
         };
         let receivers: Vec<&Process> = self.receivers.iter().flatten().filter(may_be_deaf).collect();
         // Most commands leave nobody to list.
         if receivers.is_empty() {
             return;
         }
-        let still = self.still_there(receivers);
+        let still = self.still_there(receivers, |then, now| !then.acts_on(to) || then.is_another_program(now));
         let sent = self.tree.ask_deaf(&self.receivers_of(&still), to, self.time_to_signal());
         if !sent.to.is_empty() || sent.why.is_some() {
             self.note_sent(&sent, Sig::TERM, &format!(" that ignored SIG{to}"));
@@ -94,13 +95,18 @@ impl Keeper<'_> {
         self.asked.extend(sent.to.into_iter().map(Pid::as_raw_pid));
     }
 
-    /// Those of an earlier listing who are on one made now, as they are now.
-    fn still_there<'a>(&self, earlier: impl IntoIterator<Item = &'a Process>) -> Vec<Process> {
+    /// Those of an earlier listing who are on one made now, as they are now, and fit with what they were.
+    fn still_there<'a>(
+        &self,
+        earlier: impl IntoIterator<Item = &'a Process>,
+        fits: impl Fn(&Process, &Process) -> bool,
+    ) -> Vec<Process> {
         let earlier: BTreeMap<i32, &Process> =
             earlier.into_iter().map(|process| (process.pid.as_raw_pid(), process)).collect();
-        let is_earlier =
-            |process: &Process| earlier.get(&process.pid.as_raw_pid()).is_some_and(|earlier| earlier.is(process));
-        self.list().into_iter().filter(is_earlier).collect()
+        let is_meant = |now: &Process| {
+            earlier.get(&now.pid.as_raw_pid()).is_some_and(|earlier| earlier.is(now) && fits(earlier, now))
+        };
+        self.list().into_iter().filter(is_meant).collect()
     }
 
     /// Gives who got it, and the moment right before the first did: who is born from then on may be a helper of those who

@@ -12,6 +12,10 @@ use crate::wire::Source;
 /// A repeat of a request to end counts as the second only after this long: a logout sends TERM and HUP together.
 const REPEAT: Duration = Duration::from_millis(200);
 
+/// When those who ignore a signal are looked for a second time, and then after twice that time each, this long at most.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+const ASK_LAST: Duration = Duration::from_millis(800);
+
 impl Supervisor {
     /// The first request may meet a stop that the clock began, and is then part of it; a second one is impatient.
     pub(super) fn request_again(&mut self, now: Duration) -> Vec<Action> {
@@ -60,16 +64,24 @@ impl Supervisor {
             0 => Action::Stop(next.signal, self.receivers(source)),
             _ => Action::StopAgain(next.signal),
         };
-        [send].into_iter().chain(self.ask_deaf(stage)).collect()
+        [send].into_iter().chain(self.ask_deaf(now, stage)).collect()
     }
 
     /// Shells without job control have what they start by `&` ignore SIGINT and SIGQUIT, nohup(1) SIGHUP. As long as the
     /// command lives it may look after those itself; when it has ended they are asked by the signal that they have not
     /// been told to ignore, instead of being let live until SIGKILL. Nobody who acts on what was sent gets another.
-    pub(super) fn ask_deaf(&self, stage: usize) -> Option<Action> {
+    pub(super) fn ask_deaf(&mut self, now: Duration, stage: usize) -> Option<Action> {
         let sent = self.stages.get(stage)?.signal;
         let has_sent_term = (0..=stage).any(|sent| self.stages.get(sent).is_some_and(|sent| sent.signal == Sig::TERM));
-        (self.outcome.end.is_some() && !has_sent_term).then_some(Action::AskDeaf(sent))
+        let asks = self.outcome.end.is_some() && !has_sent_term;
+        self.ask_again = asks.then_some((now + ASK_AGAIN, 2 * ASK_AGAIN));
+        asks.then_some(Action::AskDeaf(sent))
+    }
+
+    pub(super) fn ask_deaf_again(&mut self, now: Duration, stage: usize) -> Option<Action> {
+        let (_, pause) = self.ask_again.filter(|(at, _)| *at <= now)?;
+        self.ask_again = (pause <= ASK_LAST).then_some((now + pause, 2 * pause));
+        Some(Action::AskDeaf(self.stages.get(stage)?.signal))
     }
 
     pub(super) fn receivers(&self, source: Option<Source>) -> Receivers {

@@ -8,6 +8,12 @@ fn who_ignores_the_signal_is_asked_by_sigterm_once_the_command_has_ended() {
         let mut run = Run::new(policy());
         assert_eq!(run.at(100, from_process(sig)), [Action::Stop(sig, Receivers::Tree)]);
         assert_eq!(run.at(900, EXITED), [Action::AskDeaf(sig)]);
+        // A job that was about to be started ignores it late.
+        assert_eq!((run.deadline(), run.at(950, Event::Tick)), (Some(950), vec![Action::AskDeaf(sig)]));
+        assert_eq!((run.deadline(), run.at(1_050, Event::Tick)), (Some(1_050), vec![Action::AskDeaf(sig)]));
+        for at in [1_250, 1_650, 2_450] {
+            assert_eq!(run.at(at, Event::Tick), [Action::AskDeaf(sig)]);
+        }
         assert_eq!(run.deadline(), Some(5_100), "the grace stays what it is");
     }
     let mut run = Run::new(policy());
