@@ -198,10 +198,11 @@ impl Shell {
     /// Waits until the foreground job has forked.
     pub(crate) fn awaits_keeper(&mut self) {
         let deadline = Instant::now() + BOUND;
-        // A tracer forks as well before it becomes the wrapper.
+        // A tracer may be a child of the wrapper for a moment.
         let has_forked = |shell: &Shell| {
             let job = shell.foreground().as_raw_pid().unsigned_abs();
-            !shell.has_terminal() && common::kin::is_wrapper(job) && !common::kin::children(job).is_empty()
+            let is_ours = |pid: &u32| common::kin::is_wrapper(*pid);
+            !shell.has_terminal() && is_ours(&job) && common::kin::children(job).iter().any(is_ours)
         };
         while !has_forked(self) {
             if Instant::now() > deadline {
