@@ -70,25 +70,6 @@ fn ctrl_c_while_the_command_starts_ends_it(backend: Backend) {
     shell.leave();
 }
 
-/// Front and keeper both have it, and each takes it to be one that the command has missed. That has its handler when the
-/// keeper is the first to tell.
-#[test]
-fn ctrl_c_before_the_front_has_looked_reaches_the_command_once() {
-    needs::require!("pidns", "strace");
-    let mut shell = Shell::new(Backend::Pidns);
-    // Ended before it has its handler, it would have had the key once as well, and show nothing.
-    let late = "strace -DDD -f -qq -o /dev/null -e inject=rt_sigpending:delay_enter=1500000 \
-                -e inject=recvfrom:delay_enter=600000 -e inject=write:delay_exit=1500000:when=1";
-    shell.command(&format!("{late} $TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang"));
-    shell.awaits_keeper();
-    shell.key(CTRL_C);
-    shell.expect("ready");
-    shell.expect("int");
-    ask_to_end(&shell);
-    shell.ends_with(42);
-    shell.leave().said("int", 1);
-}
-
 #[test]
 fn a_request_to_the_keeper_while_the_command_starts_ends_it() {
     needs::require!("strace");
