@@ -70,6 +70,25 @@ fn ctrl_c_while_the_command_starts_ends_it(backend: Backend) {
     shell.leave();
 }
 
+/// Front and keeper both have it, and each takes it to be one that the command has missed. That has its handler when the
+/// keeper is the first to tell. Ended before that, it would have had the key once as well, and show nothing; so it does
+/// where the keeper of an ordinary user has other files to write first than the gate's.
+#[test]
+fn ctrl_c_before_the_front_has_looked_reaches_the_command_once() {
+    needs::require!("root", "pidns", "strace");
+    let mut shell = Shell::new(Backend::Pidns);
+    let late = "strace -DDD -f -qq -o /dev/null -e inject=rt_sigpending:delay_enter=1500000 \
+                -e inject=recvfrom:delay_enter=600000 -e inject=write:delay_exit=1500000:when=1";
+    shell.command(&format!("{late} $TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang"));
+    shell.awaits_keeper();
+    shell.key(CTRL_C);
+    shell.expect("ready");
+    shell.expect("int");
+    ask_to_end(&shell);
+    shell.ends_with(42);
+    shell.leave().said("int", 1);
+}
+
 #[test]
 fn a_request_to_the_keeper_while_the_command_starts_ends_it() {
     needs::require!("strace");
@@ -123,11 +142,12 @@ fn ctrl_c_reaches_the_command_exactly_once(backend: Backend) {
 /// A front that has children of its own when it is born does not know when its keeper was.
 fn ctrl_c_reaches_a_command_behind_a_deputy_once(backend: Backend) {
     let mut shell = Shell::new(backend);
-    let command = "$TK -k 60 $FX on INT [ say int ] on USR1 [ exit 42 ] say ready hang";
-    shell.command(&format!("sh -c 'sleep 5 & exec {command}'"));
+    let command = "$TK -k 60 $FX on USR2 [ say looked ] on INT [ say int ] on USR1 [ exit 42 ] say ready hang";
+    shell.command(&format!("sh -c 'sleep 1 & exec {command}'"));
     shell.expect("ready");
     // What comes before the front has looked counts as missed.
-    Run::new(backend).options("-t 400ms").fixture("hang").finish().exited(124);
+    pidfd_send_signal(shell.foreground_leader(), Signal::USR2).expect("the wrapper is there");
+    shell.expect("looked");
     shell.key(CTRL_C);
     shell.expect("int");
     ask_to_end(&shell);
