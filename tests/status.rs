@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use common::{Backend, Run, Scratch, all_backends, fixture};
+use common::{Backend, Run, Scratch, all_backends, fixture, needs};
 use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 
 all_backends! {
@@ -261,4 +261,17 @@ fn the_command_is_found_where_it_is_not_readable() {
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o711)).expect("it is ours");
     let run = Run::new(Backend::Auto).by_user(common::USER).directory("/");
     run.command([program.as_os_str(), OsStr::new("exit"), OsStr::new("9")]).finish().exited(9);
+}
+
+/// The command is reaped while a part of the tree still lives and forks: whoever gets its PID then is not the command.
+#[test]
+fn an_heir_of_the_commands_pid_does_not_change_the_status() {
+    needs::require!("pidns");
+    let unshare = if needs::is_root() { "unshare --pid" } else { "unshare --map-root-user --pid" };
+    let within = format!("{unshare} --fork --kill-child --mount-proc");
+    for _ in 0..5 {
+        let run = Run::new(Backend::Subreaper).prefixed(within.split(' ').chain(["bash", "-c", "\"$@\"; exit", "_"]));
+        let ended = run.options("-t 500ms -s KILL").fixture("tree heirs 100").finish();
+        ended.exited(137).said("heirs", 1);
+    }
 }

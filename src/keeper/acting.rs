@@ -110,24 +110,23 @@ impl Keeper<'_> {
         self.voice.step("sending SIGKILL to all that is left");
 
         self.hear_news();
-        let command = self.command.take().map(|command| {
+        let mut command = self.command.take().map(|command| {
             // Whatever else can be seen or opened: this one is in our hand. Then the sweep may need its descriptors.
             let _ = send_signal(command.pidfd.as_fd(), Sig::KILL);
             command.pid
         });
-        let mut ended = vec![];
-        let drained = self.tree.drain(self.plan.drain_limit, &mut |news| {
-            if let Reaped::Ended(pid, how) = news
-                && (Some(pid) == command || self.leftovers.contains_key(&pid.as_raw_pid()))
-            {
-                ended.push((pid, how));
-            }
+        let (mut command_ended, mut others_ended) = (None, vec![]);
+        let drained = self.tree.drain(self.plan.drain_limit, &mut |news| match news {
+            // Once it is reaped its pid may be that of another, born while the rest dies.
+            Reaped::Ended(pid, end) if Some(pid) == command => (command, command_ended) = (None, Some(end)),
+            Reaped::Ended(pid, end) if self.leftovers.contains_key(&pid.as_raw_pid()) => others_ended.push((pid, end)),
+            _ => {}
         });
-        for (pid, end) in ended {
-            match command {
-                Some(command) if command == pid => self.handle(Event::CommandEnded(end)),
-                _ => self.note_end(pid, end),
-            }
+        if let Some(end) = command_ended {
+            self.handle(Event::CommandEnded(end));
+        }
+        for (pid, end) in others_ended {
+            self.note_end(pid, end);
         }
         match drained {
             Drained::Empty => self.handle(Event::Empty),
