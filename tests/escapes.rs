@@ -64,11 +64,20 @@ fn escapes_from_others(escape: &Escape) {
     assert!(!is_dead(&member, Duration::ZERO), "killpg got it: this is no escape");
     drop(running);
 
-    let mut running = Run::control(["timeout", "-k", "1", "1"]).fixture(escape.steps).spawn();
+    let mut running = under_timeout(escape.steps).spawn();
     let member = expect_all(&mut running, escape);
+    running.signal(END_OF_TIME);
     running.wait().exited(124);
     assert!(!is_dead(&member, Duration::ZERO), "timeout(1) got it: this is no escape");
 }
+
+/// A run whose time is over when the test says so, however long the command takes to start.
+fn under_timeout(steps: &str) -> Run {
+    Run::control(["timeout", "-k", "2", "5m"]).fixture(steps)
+}
+
+/// timeout(1) takes it for the end of the time.
+const END_OF_TIME: Signal = Signal::ALARM;
 
 /// Waits for root and member.
 fn expect_all(running: &mut common::Running, escape: &Escape) -> std::os::fd::OwnedFd {
@@ -315,7 +324,9 @@ fn control_a_process_without_first_thread_escapes_from_others() {
 
 #[test]
 fn control_children_forked_in_a_term_handler_escape_from_timeout() {
-    let mut running = Run::control(["timeout", "-k", "1", "1"]).fixture(FORKS_IN_HANDLER).spawn();
+    let mut running = under_timeout(FORKS_IN_HANDLER).spawn();
+    running.expect("root");
+    running.signal(END_OF_TIME);
     let late = running.expect_process("late");
     running.wait().exited(124);
     assert!(!is_dead(&late, Duration::ZERO));
@@ -323,7 +334,9 @@ fn control_children_forked_in_a_term_handler_escape_from_timeout() {
 
 #[test]
 fn control_a_chain_escapes_from_timeout() {
-    let mut running = Run::control(["timeout", "-k", "1", "1"]).fixture("ignore TERM chain 60000 hang").spawn();
+    let mut running = under_timeout("ignore TERM chain 60000 say root hang").spawn();
+    running.expect("root");
+    running.signal(END_OF_TIME);
     running.wait();
     assert!(!running.is_all_dead(), "timeout(1) ended the chain: this is no escape");
 }
@@ -331,8 +344,10 @@ fn control_a_chain_escapes_from_timeout() {
 #[test]
 fn control_an_orphan_that_ignores_term_escapes_from_timeout() {
     let steps = "fork [ ignore TERM say member hang ] say root hang";
-    let mut running = Run::control(["timeout", "-k", "1", "1"]).fixture(steps).spawn();
+    let mut running = under_timeout(steps).spawn();
     let member = running.expect_process("member");
+    running.expect("root");
+    running.signal(END_OF_TIME);
     running.wait().exited(124);
     assert!(!is_dead(&member, Duration::ZERO));
 }
@@ -340,12 +355,11 @@ fn control_an_orphan_that_ignores_term_escapes_from_timeout() {
 #[test]
 fn control_a_frozen_member_escapes_from_timeout() {
     needs::require!("cgroup");
-    let run = Run::control(["timeout", "-k", "1", "1"]).makes_cgroups().fixture(
-        "cgroup make ice fork [ setsid cgroup enter ice say member hang ] on USR1 [ cgroup freeze ice say root ] hang",
-    );
-    let mut running = run.spawn();
+    let mut running = under_timeout(FROZEN).makes_cgroups().gated().spawn();
     let member = running.expect_process("member");
-    running.signal(Signal::USR1);
+    running.open_gate();
+    running.expect("root");
+    running.signal(END_OF_TIME);
     running.wait();
     assert!(!is_dead(&member, Duration::ZERO));
 }
