@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, retry_on_intr, write};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::outcome::Exit;
 use crate::signals::Sig;
@@ -141,22 +142,31 @@ fn sig_byte(sig: Sig) -> u8 {
     u8::try_from(sig.number()).expect("signals are at most 64")
 }
 
-/// The front's end.
+/// The front's end. The bell is a pipe that the keeper writes to behind each frame that continues a stopped front, and
+/// that hangs up with it. The socket would not do: of the frame that told of the stop, too, the kernel may tell its signal
+/// handlers long after it woke the reader, fcntl(2), `F_SETOWN`, and that would continue the front again.
 #[derive(Debug)]
-pub struct FrontEnd(OwnedFd);
+pub struct FrontEnd {
+    socket: OwnedFd,
+    bell: OwnedFd,
+}
 
 /// The keeper's end.
 #[derive(Debug)]
-pub struct KeeperEnd(OwnedFd);
+pub struct KeeperEnd {
+    socket: OwnedFd,
+    bell: OwnedFd,
+}
 
 /// A connected pair, close-on-exec and non-blocking.
 ///
 /// # Errors
-/// EMFILE, ENFILE, ENOMEM of socketpair(2).
+/// EMFILE, ENFILE, ENOMEM of socketpair(2) and pipe(2).
 pub fn pair() -> io::Result<(FrontEnd, KeeperEnd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (front, keeper) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    Ok((FrontEnd(front), KeeperEnd(keeper)))
+    let (hear, ring) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    Ok((FrontEnd { socket: front, bell: hear }, KeeperEnd { socket: keeper, bell: ring }))
 }
 
 impl FrontEnd {
@@ -166,7 +176,7 @@ impl FrontEnd {
     /// # Errors
     /// ENOMEM and others of write(2): it is lost.
     pub fn send(&self, message: ToKeeper) -> Result<(), Errno> {
-        match retry_on_intr(|| write(&self.0, &message.encode())) {
+        match retry_on_intr(|| write(&self.socket, &message.encode())) {
             Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -175,19 +185,24 @@ impl FrontEnd {
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
     pub fn receive(&self) -> Option<ToFront> {
         // One that can't be taken is missed: then the child's end comes without an outcome.
-        receive(|frame| read(&self.0, frame)).ok().flatten().and_then(ToFront::decode)
+        receive(|frame| read(&self.socket, frame)).ok().flatten().and_then(ToFront::decode)
     }
 
     /// The frame that is the next to be received.
     pub fn peek(&self) -> Option<ToFront> {
-        let peek = |frame: &mut Frame| recv(&self.0, frame, RecvFlags::PEEK).map(|(length, _)| length);
+        let peek = |frame: &mut Frame| recv(&self.socket, frame, RecvFlags::PEEK).map(|(length, _)| length);
         receive(peek).ok().flatten().and_then(ToFront::decode)
+    }
+
+    /// What rings when a stopped front is to go on.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 }
 
 /// Whether something can be received now: a frame, or that nobody is left to send one.
 pub fn has_news(end: &FrontEnd) -> bool {
-    let mut fds = [PollFd::new(&end.0, PollFlags::IN)];
+    let mut fds = [PollFd::new(&end.socket, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
@@ -202,7 +217,12 @@ impl KeeperEnd {
     /// # Errors
     /// EAGAIN if the front does not read and the socket is full. Others mean that it is dead, as its pidfd tells.
     pub fn send(&self, message: ToFront) -> Result<(), Errno> {
-        retry_on_intr(|| write(&self.0, &message.encode())).map(drop)
+        retry_on_intr(|| write(&self.socket, &message.encode()))?;
+        if !matches!(message, ToFront::Stopped(_)) {
+            // If it is full it has rung, and nobody has gone on.
+            let _ = write(&self.bell, b"!");
+        }
+        Ok(())
     }
 
     /// Takes one frame; `None` when there is none, or nobody to send one any more.
@@ -210,7 +230,7 @@ impl KeeperEnd {
     /// # Errors
     /// ENOMEM and others of read(2): whether there is one is not known.
     pub fn receive(&self) -> Result<Option<ToKeeper>, Errno> {
-        Ok(receive(|frame| read(&self.0, frame))?.and_then(ToKeeper::decode))
+        Ok(receive(|frame| read(&self.socket, frame))?.and_then(ToKeeper::decode))
     }
 }
 
@@ -232,13 +252,13 @@ fn receive(take: impl Fn(&mut Frame) -> Result<usize, Errno>) -> Result<Option<F
 
 impl AsFd for FrontEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl AsFd for KeeperEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -282,6 +302,23 @@ mod tests {
         assert_eq!(front.peek(), Some(outcome));
         assert_eq!(front.receive(), Some(outcome), "a frame outlives its sender");
         assert_eq!(front.receive(), None);
+    }
+
+    #[test]
+    fn what_tells_of_a_stop_does_not_ring_and_what_ends_it_does() {
+        let (front, keeper) = pair().expect("a socket pair");
+        let rings = || {
+            let mut fds = [PollFd::from_borrowed_fd(front.bell(), PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).expect("a pipe can be asked") > 0
+        };
+        keeper.send(ToFront::Stopped(Sig::TSTP)).expect("room for a frame");
+        assert!(!rings());
+        keeper.send(ToFront::Continued).expect("room for a frame");
+        assert!(rings());
+        read(front.bell(), &mut [0; 2]).expect("it rang");
+        assert!(!rings());
+        drop(keeper);
+        assert!(rings(), "nobody is left");
     }
 
     #[test]

@@ -40,10 +40,8 @@ pub(super) struct Front {
     /// The keeper may have more to tell than the outcome. That needs no listening: the keeper's end follows at once.
     listens: bool,
     is_hung_up: bool,
-    /// We have just followed the command into a stop by this signal: those that wait now came meanwhile.
-    followed: Option<Sig>,
-    /// The stop by this signal was taken back by news.
-    taken_back: Option<Sig>,
+    /// We have just followed the command into a stop: the signals that wait now came meanwhile.
+    has_followed: bool,
     /// How often the keeper has told that the command was stopped.
     stops: u8,
     /// The keeper may have started something.
@@ -81,8 +79,7 @@ impl Front {
             end: None,
             listens: is_deputy || plan.policy.is_in_terminal,
             is_hung_up: false,
-            followed: None,
-            taken_back: None,
+            has_followed: false,
             stops: 0,
             has_begun: false,
             missed,
@@ -131,7 +128,6 @@ impl Front {
         if is_signalled && self.take_signals() {
             self.look_after_child();
         }
-        self.follow_again();
         // After the child's end was seen: what it sent before is there by now.
         if self.end.is_some() || !news.is_empty() {
             self.take_frames();
@@ -158,7 +154,7 @@ impl Front {
     fn take_signals(&mut self) -> bool {
         let mut has_child_news = false;
         let missed = std::mem::take(&mut self.missed);
-        let followed = self.followed.take();
+        let has_followed = std::mem::take(&mut self.has_followed);
         let taken = sys::read_signals(self.signals.as_fd()).unwrap_or_else(|errno| {
             self.give_up("cannot read signals", errno);
             vec![]
@@ -170,10 +166,10 @@ impl Front {
                 // A write of our own to a broken stderr, or beyond a limit of file size.
                 _ if is_own => {}
                 // The keeper woke us: nobody else has sent this.
-                _ if incoming.is_news => self.taken_back = followed,
+                _ if incoming.is_news => {}
                 // The command's end left its group without a parent in the session and with a stopped member, which was us:
                 // that, and no terminal, is why the kernel sent this, exit(3). Whoever lives in the group has had it.
-                Sig::HUP if followed.is_some() && incoming.is_from_kernel && !self.has_lost_terminal() => {}
+                Sig::HUP if has_followed && incoming.is_from_kernel && !self.has_lost_terminal() => {}
                 Sig::CONT => self.tell(ToKeeper::Continued { stops: self.stops }),
                 sig => {
                     // A hang-up is told to the leader of the session alone, tty_ioctl(4): then nobody else has had it.
@@ -191,23 +187,13 @@ impl Front {
         has_child_news
     }
 
-    /// The kernel may announce the frame itself that told of a stop, when we have it already: that takes the stop back, and
-    /// there is no other frame.
-    fn follow_again(&mut self) {
-        if let (Some(sig), None) = (self.taken_back.take(), self.end)
-            && !has_news(&self.socket)
-        {
-            self.follow(sig);
-        }
-    }
-
     /// Stops as the command was stopped, until somebody continues us or the keeper has news.
     fn follow(&mut self, sig: Sig) {
         // Armed before the last look: what the keeper sends after that look continues us.
-        sys::continue_on_news(self.socket.as_fd(), true);
+        sys::continue_on_news(self.socket.bell(), true);
         sys::stop_by(sig, || has_news(&self.socket));
-        sys::continue_on_news(self.socket.as_fd(), false);
-        self.followed = Some(sig);
+        sys::continue_on_news(self.socket.bell(), false);
+        self.has_followed = true;
     }
 
     /// Tells the keeper, which may answer.
@@ -237,16 +223,12 @@ impl Front {
     /// Continues a stopped keeper and reaps a dead one. As PID 1 it reaps strangers, too.
     fn look_after_child(&mut self) {
         let is_init = sys::own_pid().is_init();
-        loop {
+        // Once it is reaped its pid may be that of another.
+        while is_init || self.end.is_none() {
             let news = if is_init { sys::reap() } else { sys::reap_only(self.child) };
             match news {
-                Reaped::Ended(pid, end) if pid == self.child => {
-                    self.end = Some(end);
-                    if !is_init {
-                        return;
-                    }
-                }
-                Reaped::Stopped(pid, _) if pid == self.child => sys::signal_child(pid, Sig::CONT),
+                Reaped::Ended(pid, end) if self.is_child(pid) => self.end = Some(end),
+                Reaped::Stopped(pid, _) if self.is_child(pid) => sys::signal_child(pid, Sig::CONT),
                 Reaped::Nothing | Reaped::NoChildren => return,
                 Reaped::Unknown(errno) => {
                     return self.give_up("cannot ask for the keeper's end", errno);
@@ -254,6 +236,10 @@ impl Front {
                 _ => {}
             }
         }
+    }
+
+    fn is_child(&self, pid: Pid) -> bool {
+        self.end.is_none() && pid == self.child
     }
 
     /// Takes what the keeper has sent. A stop that is outdated by a later frame, or by the keeper's death, is none.

@@ -189,10 +189,10 @@ fn take_pending(set: SigSet, timeout: Duration) -> bool {
     sig > 0
 }
 
-/// From now on, or no longer, input or a hang-up on this socket sends SIGCONT to this process, fcntl(2), O_ASYNC: it goes
+/// From now on, or no longer, input or a hang-up on this pipe sends SIGCONT to this process, fcntl(2), O_ASYNC: it goes
 /// on even if it is stopped. Every stop signal that is pending is forgotten then, signal(7), also one from elsewhere.
-pub fn continue_on_news(socket: BorrowedFd<'_>, is_wanted: bool) {
-    let fd = socket.as_raw_fd();
+pub fn continue_on_news(pipe: BorrowedFd<'_>, is_wanted: bool) {
+    let fd = pipe.as_raw_fd();
     let own = rustix::process::getpid().as_raw_pid();
     // SAFETY: this fcntl takes a number.
     unsafe { libc::fcntl(fd, libc::F_SETOWN, own) };
