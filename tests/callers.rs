@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use common::needs::{self, is_root};
+use common::needs;
 use common::running::{is_dead, open_process};
 use common::{BOUND, Backend, Run, all_backends, fixture, kin};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -288,8 +289,8 @@ fn pid_1_reaps_orphans_of_others(backend: Backend) {
     needs::require!("pidns");
     // The first process of the namespace forks a stranger that outlives the command, then becomes the wrapper.
     let run = Run::new(backend).options("-k 1 --leftover-grace 0").may_leave();
-    let mut words = pid_1_prefix();
-    words.push(fixture().into_os_string());
+    let mut words: Vec<_> = needs::as_pid_1().into_iter().map(OsString::from).collect();
+    words.push(fixture().into());
     words.extend("fork [ fork [ say stranger hang ] say parent exit 0 ] exec".split(' ').map(Into::into));
     let mut running = run.prefixed(words).gated().fixture("say command read exit 0").spawn();
     for word in ["stranger", "parent", "command"] {
@@ -302,16 +303,8 @@ fn pid_1_reaps_orphans_of_others(backend: Backend) {
 /// A command with members in other sessions.
 const TREE: &str = "parent keeper fork [ setsid hang ] daemon [ hang ] say ready hang";
 
-fn pid_1_prefix() -> Vec<std::ffi::OsString> {
-    let mut words = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    if !is_root() {
-        words.push("--map-root-user");
-    }
-    words.into_iter().map(Into::into).collect()
-}
-
 fn as_pid_1(backend: Backend, options: &str) -> Run {
-    Run::new(backend).options(options).prefixed(pid_1_prefix())
+    Run::new(backend).options(options).prefixed(needs::as_pid_1())
 }
 
 /// A pidfd of a process's parent.

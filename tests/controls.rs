@@ -165,11 +165,8 @@ fn a_parents_death_reaches_the_command_within_milliseconds(backend: Backend) {
 #[test]
 fn a_reaped_pids_pidfd_says_esrch_and_nobody_else_is_hit() {
     needs::require!("pidns");
-    let mut unshare = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    if !needs::is_root() {
-        unshare.push("--map-root-user");
-    }
-    let ended = Run::control(unshare).command([fixture().as_os_str(), "tree".as_ref(), "recycle".as_ref()]).finish();
+    let run = Run::control(needs::as_pid_1());
+    let ended = run.command([fixture().as_os_str(), "tree".as_ref(), "recycle".as_ref()]).finish();
     // The control is the last of them: a signal to the remembered number hits the stranger.
     ended.exited(0).said("refused", 1).said("spared", 1).said("hit", 1);
 }

@@ -132,12 +132,8 @@ fn without_a_guard_the_command_outlives_a_killed_front(backend: Backend) {
 fn a_front_that_is_pid_1_survives_the_death_of_its_deputy(backend: Backend) {
     needs::require!("pidns");
     for victim in [DEPUTY, DEPUTYS_KEEPER] {
-        let mut unshare = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-        if !needs::is_root() {
-            unshare.push("--map-root-user");
-        }
         let steps = "daemon [ ignore TERM hang ] ignore TERM say ready hang";
-        let mut run = Run::new(backend).fixture(steps).prefixed(unshare).spawn();
+        let mut run = Run::new(backend).fixture(steps).prefixed(needs::as_pid_1()).spawn();
         run.expect("ready");
         let (front, _) = kin::last_child(run.pid()).expect("unshare has a child");
         let (deputy, deputys_pidfd) = kin::last_child(front).expect("PID 1 has a deputy");

@@ -2,10 +2,9 @@
 
 mod common;
 
-use std::ffi::OsString;
 use std::os::unix::fs::symlink;
 
-use common::needs::{self, is_root};
+use common::needs;
 use common::{Backend, Ended, Run, Running, Scratch, both_backends, fixture, kin, running, wrapper};
 use rustix::process::{Pid, Signal, kill_process_group, pidfd_send_signal};
 
@@ -147,12 +146,7 @@ fn timeout_in_a_makefile_can_be_replaced(backend: Backend) {
 
 /// The first process of a PID namespace.
 fn as_pid_1(backend: Backend, options: &str) -> Run {
-    let mut prefix: Vec<OsString> =
-        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"].into_iter().map(OsString::from).collect();
-    if !is_root() {
-        prefix.push("--map-root-user".into());
-    }
-    Run::new(backend).options(options).prefixed(prefix)
+    Run::new(backend).options(options).prefixed(needs::as_pid_1())
 }
 
 /// Signals the namespace's first process from outside.

@@ -226,12 +226,8 @@ fn every_generation_of_a_long_line_gets_the_first_signal(backend: Backend) {
 /// pid_namespaces(7): all die with PID 1.
 fn what_cannot_be_left_running_by_pid_1_is_195_and_starts_nothing(backend: Backend) {
     needs::require!("pidns");
-    let mut words = vec!["unshare", "--mount-proc", "--pid", "--fork", "--kill-child"];
-    if !needs::is_root() {
-        words.push("--map-root-user");
-    }
     for option in ["--leftovers leave", "--no-guard"] {
-        let run = Run::new(backend).options(option).prefixed(words.clone());
+        let run = Run::new(backend).options(option).prefixed(needs::as_pid_1());
         let ended = run.fixture("say started").finish();
         ended.exited(195).said("started", 0).complained_of("treekill-run: ");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended}");

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::running::is_dead;
-use common::{BOUND, Backend, Run, Running, all_backends, both_backends, kin, sys};
+use common::{BOUND, Backend, Run, Running, all_backends, both_backends, kin, needs, sys};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -314,6 +314,17 @@ fn who_ignores_the_request_is_asked_by_term_when_the_command_has_ended(backend: 
     running.expect("ready");
     running.signal(Signal::INT);
     running.wait().died_of(Signal::INT).took_less_than(LONG);
+}
+
+/// Who has got the PID of a command that has ended is not the command.
+#[test]
+fn who_inherits_the_commands_pid_is_asked_by_term_too() {
+    needs::require!("pidns");
+    let heir = "ignore INT on TERM [ say asked exit 0 ] say heir hang";
+    let steps = format!("fork [ setsid orphaned inherit {heir} ] exit 3");
+    let run = Run::new(Backend::Subreaper).prefixed(needs::below_pid_1());
+    let ended = run.options("--leftovers wait -t 1s -s INT -k 60s").fixture(&steps).finish();
+    ended.said("heir", 1).said("asked", 1).took_less_than(LONG);
 }
 
 /// Between fork and exec a job of a shell has the handlers of the shell, and as another program it ignores the signal.

@@ -267,10 +267,8 @@ fn the_command_is_found_where_it_is_not_readable() {
 #[test]
 fn an_heir_of_the_commands_pid_does_not_change_the_status() {
     needs::require!("pidns");
-    let unshare = if needs::is_root() { "unshare --pid" } else { "unshare --map-root-user --pid" };
-    let within = format!("{unshare} --fork --kill-child --mount-proc");
     for _ in 0..5 {
-        let run = Run::new(Backend::Subreaper).prefixed(within.split(' ').chain(["bash", "-c", "\"$@\"; exit", "_"]));
+        let run = Run::new(Backend::Subreaper).prefixed(needs::below_pid_1());
         let ended = run.options("-t 500ms -s KILL").fixture("tree heirs 100").finish();
         ended.exited(137).said("heirs", 1);
     }

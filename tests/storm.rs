@@ -55,11 +55,7 @@ impl Bound {
     }
 
     fn around(&self, run: Run) -> Run {
-        let mut unshare = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-        if !needs::is_root() {
-            unshare.push("--map-root-user");
-        }
-        let mut words: Vec<_> = unshare.into_iter().map(PathBuf::from).collect();
+        let mut words: Vec<_> = needs::as_pid_1().into_iter().map(PathBuf::from).collect();
         words.extend([fixture(), "tree".into(), "strangers".into()]);
         let run = run.prefixed(words);
         match self {

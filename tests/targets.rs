@@ -354,12 +354,8 @@ fn all(mut stream: impl std::io::Read) -> Vec<u8> {
 /// The target is opened first, and what can't be had is found afterwards.
 fn a_refusal_leaves_no_temporary_file(backend: Backend) {
     needs::require!("pidns");
-    let mut words = vec!["unshare", "--mount-proc", "--pid", "--fork", "--kill-child"];
-    if !needs::is_root() {
-        words.push("--map-root-user");
-    }
     let scratch = Scratch::new();
-    let run = |name| to(backend, scratch.join(name)).options("--leftovers leave").prefixed(words.clone());
+    let run = |name| to(backend, scratch.join(name)).options("--leftovers leave").prefixed(needs::as_pid_1());
     run("new").fixture("say started").finish().exited(195).said("started", 0);
     holds_only(&scratch, &[]);
     let old = scratch.file("old", b"old", 0o600);

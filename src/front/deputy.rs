@@ -61,7 +61,8 @@ fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
                     break end(keeper);
                 }
             }
-            Reaped::Unknown(_) | Reaped::NoChildren => break end(keeper),
+            Reaped::Unknown(_) => break end(keeper),
+            Reaped::NoChildren => break,
             _ => {}
         }
     }

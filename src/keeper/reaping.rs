@@ -58,6 +58,8 @@ impl Keeper<'_> {
             Reaped::Ended(pid, end) if is_command(pid) => {
                 self.hear_news();
                 self.command = None;
+                // Who is on a list made from now on under its pid is another.
+                self.receivers.iter_mut().for_each(|receivers| receivers.retain(|process| process.pid != pid));
                 self.handle(Event::CommandEnded(end));
             }
             Reaped::Stopped(pid, sig) if is_command(pid) => self.handle(Event::CommandStopped(sig)),

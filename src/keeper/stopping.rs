@@ -78,10 +78,7 @@ impl Keeper<'_> {
     /// Some ignore a signal from the moment on at which they act on it: who could when it was sent is not deaf. But a job of
     /// a shell between fork and exec still had the shell's handlers then, or its mask, and ignores it as another program.
     pub(super) fn ask_deaf(&mut self, to: Sig) {
-        let may_be_deaf = |process: &&Process| {
-            let pid = process.pid.as_raw_pid();
-            Some(pid) != self.report.pid && !self.asked.contains(&pid)
-        };
+        let may_be_deaf = |process: &&Process| !self.asked.contains(&process.pid.as_raw_pid());
         let receivers: Vec<&Process> = self.receivers.iter().flatten().filter(may_be_deaf).collect();
         // Most commands leave nobody to list.
         if receivers.is_empty() {

@@ -181,7 +181,7 @@ impl Tree<'_> {
             let aim = match pidfd {
                 Some(pidfd) => Some(Aim::Given(*pidfd)),
                 None if process.net == Net::Boundary => open(process.pid)?.map(Aim::Opened),
-                None => line.confirm(process.pid)?.map(Aim::Confirmed),
+                None => line.confirm(process)?.map(Aim::Confirmed),
             };
             aims.extend(aim.map(|aim| (*process, aim)));
         }
@@ -210,7 +210,7 @@ impl Tree<'_> {
                 (Aim::Opened(pidfd), None) => {
                     // The line needs the descriptor.
                     drop(pidfd);
-                    line.confirm(pid)?.map(Aim::Confirmed)
+                    line.confirm(process)?.map(Aim::Confirmed)
                 }
                 (aim, _) => Some(aim),
             };

@@ -14,6 +14,7 @@ pub(crate) mod kin;
 pub(crate) mod needs;
 pub(crate) mod nest;
 pub(crate) mod program;
+pub(crate) mod readiness;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod scratch;

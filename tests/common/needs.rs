@@ -116,6 +116,20 @@ fn has_controllers() -> Result<(), String> {
     }
 }
 
+/// The words before a command that make it the first process of a PID namespace, which ends with unshare(1).
+pub(crate) fn as_pid_1() -> Vec<&'static str> {
+    let mut words = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    if !is_root() {
+        words.push("--map-root-user");
+    }
+    words
+}
+
+/// The same with a shell as the first process, of which the command is a child.
+pub(crate) fn below_pid_1() -> Vec<&'static str> {
+    [as_pid_1(), vec!["bash", "-c", "\"$@\"; exit", "_"]].concat()
+}
+
 /// unshare(1) with new user and PID namespaces as far as the caller needs them.
 pub(crate) fn unshare(option: &str, words: &[&str]) -> Command {
     let mut command = Command::new("unshare");

@@ -12,6 +12,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 
+use super::readiness;
 use super::running::open_process;
 use super::tether::Tether;
 use super::{Backend, Ended, MARK, Nest, PROC, Running, Scratch, TETHER, TETHER_PATH, fixture, sys, unique, wrapper};
@@ -27,6 +28,8 @@ pub(crate) struct Run {
     before: Vec<OsString>,
     after: Vec<OsString>,
     setups: Vec<Setup>,
+    /// A set of signals that the command waits for, as a mask of the kernel's.
+    awaited: u64,
     environment: Vec<(OsString, OsString)>,
     directory: Option<PathBuf>,
     stdin: Stdio,
@@ -53,6 +56,7 @@ impl Run {
             before: Vec::new(),
             after: Vec::new(),
             setups: Vec::new(),
+            awaited: 0,
             environment: Vec::new(),
             directory: None,
             stdin: Stdio::null(),
@@ -104,7 +108,9 @@ impl Run {
     }
 
     /// The fixture with these steps (see tests/fixture/script.rs) is the command.
-    pub(crate) fn fixture(self, steps: &str) -> Run {
+    pub(crate) fn fixture(mut self, steps: &str) -> Run {
+        let awaited = readiness::awaited(steps.split_whitespace().map(str::as_bytes));
+        self.awaited = awaited.into_iter().fold(0, |mask, signal| mask | 1 << (signal as i32 - 1));
         let program = fixture().into_os_string();
         self.command(std::iter::once(program).chain(steps.split_whitespace().map(OsString::from)))
     }
@@ -280,6 +286,11 @@ impl Run {
             }
             Ok(())
         });
+        // The wrapper hands its mask down. Other programs need the signals that it blocks.
+        if !self.wrapper.as_os_str().is_empty() {
+            let awaited = self.awaited;
+            sys::before_exec(&mut command, move || sys::block(awaited));
+        }
         for setup in self.setups {
             sys::before_exec(&mut command, setup);
         }

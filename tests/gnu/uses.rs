@@ -5,8 +5,7 @@ use std::ffi::OsString;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::common::needs::{self, is_root};
-use crate::common::{Backend, Run, both_backends, fixture, sys};
+use crate::common::{Backend, Run, both_backends, fixture, needs, sys};
 use crate::named::{Timeout, ends, finish};
 
 both_backends! {
@@ -119,21 +118,13 @@ fn ignored_terminal_stops_are_handed_on(backend: Backend) {
     }
 }
 
-fn init_prefix() -> Vec<OsString> {
-    let mut words = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    if !is_root() {
-        words.push("--map-root-user");
-    }
-    words.into_iter().map(OsString::from).collect()
-}
-
 /// A program that compares its parent with 1 to see whether it was orphaned gets this wrong.
 fn a_parent_that_is_init_is_a_parent(backend: Backend) {
     needs::require!("pidns");
     for timeout in Timeout::both(backend) {
         let text = "\"$@\" .3 $FX hang; echo status $? >&9; \"$@\" 60 $FX exit 7; echo second $? >&9; exit 0";
         let words: Vec<OsString> = ["bash", "-c", text, "script"].into_iter().map(OsString::from).collect();
-        let words = init_prefix().into_iter().chain(words).chain(timeout.words().to_vec());
+        let words = needs::as_pid_1().into_iter().map(OsString::from).chain(words).chain(timeout.words().to_vec());
         let ended = finish(Run::control(words).env("FX", fixture()));
         assert_eq!((ended.value("status"), ended.value("second")), ("124", "7"), "{ended}");
     }
@@ -143,7 +134,7 @@ fn as_init_it_times_out(backend: Backend) {
     needs::require!("pidns");
     for timeout in Timeout::both(backend) {
         let as_init = |words: &str, steps: &str| {
-            let prefix = init_prefix().into_iter().chain(timeout.words().to_vec());
+            let prefix = needs::as_pid_1().into_iter().map(OsString::from).chain(timeout.words().to_vec());
             let words = words.split_whitespace().map(OsString::from).chain([fixture().into()]);
             finish(Run::control(prefix).command(words.chain(steps.split_whitespace().map(OsString::from))))
         };
