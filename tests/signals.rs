@@ -124,9 +124,9 @@ fn a_real_time_signal_is_relayed(backend: Backend) {
 fn a_second_request_kills_at_once(backend: Backend) {
     let mut running = listener(backend, "-k 60", "fork [ setsid say child hang ] say ready hang");
     running.expect("ready");
+    let first = Instant::now();
     running.signal(Signal::TERM);
     running.expect("term");
-    let first = Instant::now();
     // A repeat counts 200 ms after the first; whoever is impatient goes on pressing.
     while !is_dead_within(&running, Duration::from_millis(20)) {
         assert!(first.elapsed() < BOUND, "repeats do nothing");
@@ -141,8 +141,11 @@ fn a_second_request_kills_at_once(backend: Backend) {
 fn two_requests_together_are_one(backend: Backend) {
     let mut running = listener(backend, "-k 60", "on USR1 [ exit 7 ] say ready hang");
     running.expect("ready");
+    // So that the wrapper sees both at once, however long this test waits for a CPU.
+    running.signal(Signal::STOP);
     running.signal(Signal::TERM);
     running.signal(Signal::HUP);
+    running.signal(Signal::CONT);
     running.line();
     assert!(!is_dead_within(&running, Duration::from_millis(300)), "the pair was taken for two");
     running.signal(Signal::USR1);
