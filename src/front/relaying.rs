@@ -193,6 +193,7 @@ impl Front {
         sys::continue_on_news(self.socket.bell(), true);
         sys::stop_by(sig, || has_news(&self.socket));
         sys::continue_on_news(self.socket.bell(), false);
+        self.socket.silence();
         self.has_followed = true;
     }
 
