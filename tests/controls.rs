@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-use common::{BOUND, Backend, Run, Running, both_backends, fixture, kin, needs, running};
+use common::{A_DEATH, BOUND, Backend, Run, Running, both_backends, fixture, kin, needs, running};
 use rustix::process::{Pid, Signal, kill_process_group, pidfd_send_signal};
 
 both_backends! {
@@ -59,7 +59,7 @@ fn killpg_misses_an_escaped_daemon_and_we_do_not(backend: Backend) {
     let group = Pid::from_raw(control.pid().cast_signed()).expect("a PID");
     kill_process_group(group, Signal::KILL).expect("the group is there");
     control.wait().died_of(Signal::KILL);
-    assert!(is_alive(&daemon), "the control: killpg reached a daemon");
+    assert!(!running::is_dead(&daemon, A_DEATH), "the control: killpg reached a daemon");
 
     let mut run = Run::new(backend).fixture(WITH_DAEMON).spawn();
     let processes = said(&mut run, ["command", "daemon"]).map(open);
@@ -74,7 +74,7 @@ fn timeout_returns_while_a_daemon_lives_and_we_do_not(backend: Backend) {
     let [_, daemon] = said(&mut control, ["command", "daemon"]).map(open);
     control.signal(Signal::ALARM);
     control.wait().exited(124);
-    assert!(is_alive(&daemon), "the control: timeout(1) reached a daemon");
+    assert!(!running::is_dead(&daemon, A_DEATH), "the control: timeout(1) reached a daemon");
 
     let mut run = Run::new(backend).fixture(WITH_DAEMON).spawn();
     let processes = said(&mut run, ["command", "daemon"]).map(open);

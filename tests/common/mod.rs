@@ -36,6 +36,9 @@ pub(crate) use scratch::Scratch;
 /// Only fails a test, never paces one: two busy cores reach it only when something hangs.
 pub(crate) const BOUND: Duration = Duration::from_secs(30);
 
+/// Whoever was killed is dead by then.
+pub(crate) const A_DEATH: Duration = Duration::from_millis(300);
+
 /// The ordinary user of the tests.
 pub(crate) const USER: u32 = 1999;
 

@@ -136,7 +136,11 @@ impl Running {
 
     /// Whether all holders of the tether are dead by now.
     pub(crate) fn is_all_dead(&mut self) -> bool {
-        self.tether.ends(Duration::ZERO)
+        self.all_die_within(Duration::ZERO)
+    }
+
+    pub(crate) fn all_die_within(&mut self, time: Duration) -> bool {
+        self.tether.ends(time)
     }
 
     /// Waits until all holders of the tether are dead, the wrapper and its keeper included.

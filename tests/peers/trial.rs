@@ -292,11 +292,8 @@ fn bare(peer: Peer) -> Found {
 }
 
 fn as_pid_1(peer: Peer) -> Found {
-    let unshare = needs::unshare("--mount-proc", &[]);
-    let before: Vec<OsString> =
-        std::iter::once(unshare.get_program()).chain(unshare.get_args()).map(OsString::from).collect();
-    let words: Vec<OsString> =
-        before.into_iter().chain(prefix(peer, "60").0).filter(|word| word != "--map-current-user").collect();
+    let before = needs::as_pid_1().into_iter().map(OsString::from);
+    let words: Vec<OsString> = before.chain(prefix(peer, "60").0).filter(|word| word != "--map-current-user").collect();
     if Run::control(&words).command(["sh", "-c", "exit 7"]).finish().status.code() != Some(7) {
         return vec![(Case::First, false)];
     }
