@@ -214,7 +214,7 @@ fn gnu_command() -> clap::Command {
 pub const OWN_NAME: &str = "treekill-run";
 
 /// The name that implies GNU timeout's grammar.
-const TIMEOUT: &str = "timeout";
+pub const TIMEOUT: &str = "timeout";
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -225,12 +225,8 @@ pub enum Request {
     Print(String),
 }
 
-/// The name that messages begin with: the one we were called by, if it stands for another personality.
-pub fn own_name(program: Option<&OsStr>) -> &'static str {
-    if is_timeout(program) { TIMEOUT } else { OWN_NAME }
-}
-
-fn is_timeout(program: Option<&OsStr>) -> bool {
+/// Whether the program is called by the name that implies GNU timeout's grammar.
+pub fn is_timeout(program: Option<&OsStr>) -> bool {
     program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == TIMEOUT)
 }
 
@@ -253,15 +249,22 @@ pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, Str
     if let Some(options) = quick::parse(words).filter(|options| options.gnu == gnu_words.is_some()) {
         return Ok(Request::Run(Box::new(options)));
     }
-    let definition = if gnu_words.is_some() { gnu_command() } else { command() };
+    parse_with_clap(words, gnu_words.is_some())
+}
+
+/// Reads a command line in our own grammar, or what GNU timeout's was translated to. Most runs do without the stack that
+/// this takes.
+#[inline(never)]
+fn parse_with_clap(words: &[OsString], is_gnu: bool) -> Result<Request, String> {
+    let definition = if is_gnu { gnu_command() } else { command() };
     let name = std::iter::once(OsString::from(definition.get_name()));
     let parsed = definition
         .try_get_matches_from(name.chain(words.iter().cloned()))
         .and_then(|mut matches| Options::from_arg_matches_mut(&mut matches));
     match parsed {
-        Ok(options) if options.gnu && gnu_words.is_none() => Err("--gnu must come first".into()),
+        Ok(options) if options.gnu && !is_gnu => Err("--gnu must come first".into()),
         Ok(options) => Ok(Request::Run(Box::new(options))),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp && gnu_words.is_some() => {
+        Err(error) if error.kind() == ErrorKind::DisplayHelp && is_gnu => {
             Ok(Request::Print(gnu::help(command()).render_long_help().to_string()))
         }
         Err(error) if !error.use_stderr() => Ok(Request::Print(error.to_string())),

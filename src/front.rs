@@ -170,7 +170,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
         rustix::process::set_child_subreaper(Some(Pid::INIT)).context("cannot become a subreaper")?;
     }
     let inherited = sys::inherited();
-    let (socket, ties) = tie(&options, &inherited)?;
+    let (socket, ties) = tie(&options)?;
     let wanted = Wanted::new(&options);
     let setup = set_up(options, plan, group, target, inherited, ties)?;
     let mut front = starting::start(setup, wanted, socket, terminal, needs_deputy)?;
@@ -185,8 +185,8 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
 }
 
 /// Opens what front and keeper hear of each other and of the caller by.
-fn tie(options: &Options, inherited: &Inherited) -> Result<(FrontEnd, Ties), Failed> {
-    let signals = take_over_signals(inherited).context("cannot make a signal descriptor")?;
+fn tie(options: &Options) -> Result<(FrontEnd, Ties), Failed> {
+    let signals = take_over_signals().context("cannot make a signal descriptor")?;
     let parent = if options.die_with_parent { Some(open_parent()?) } else { None };
     let front = pidfd_open(sys::own_pid(), PidfdFlags::empty()).context("cannot open a pidfd of this process")?;
     let (ours, socket) = wire::pair().context("cannot make a socket pair")?;
@@ -201,7 +201,7 @@ fn set_up(
     target: Option<Target>,
     inherited: Inherited,
     mut ties: Ties,
-) -> Result<Setup, Failed> {
+) -> Result<Box<Setup>, Failed> {
     check_leaving(&options)?;
     let needs_sight = match &plan.policy {
         policy if policy.idle_timeout.is_some() => Some("--idle-timeout can't see what the tree does"),
@@ -215,24 +215,21 @@ fn set_up(
         return Err(Failed::Unavailable(Why { cause, ..why }));
     }
     let voice = Voice::new(plan.verbosity);
-    let report = Report::new(words(&options.command), plan.limits);
+    let report = Report::new(plan.limits);
     if plan.session == Session::Callers {
         ties.shells = terminal::shells();
     }
-    Ok(Setup { plan, command: options.command, inherited, group, ties, report, target, voice })
+    Ok(Box::new(Setup { plan, command: options.command, inherited, group, ties, report, target, voice }))
 }
 
-/// Blocks every signal and gives a descriptor that all of them arrive at which the caller did not ignore: a signal that
-/// is ignored and blocked would arrive there all the same and undo nohup(1).
-fn take_over_signals(inherited: &Inherited) -> std::io::Result<OwnedFd> {
+/// Blocks every signal and gives a descriptor that all of them arrive at.
+fn take_over_signals() -> std::io::Result<OwnedFd> {
     sys::block_all_signals();
-    if inherited.ignored.contains(Sig::CHLD) {
+    if sys::is_ignored(Sig::CHLD) {
         // The kernel would reap our children before we learn how they ended, wait(2).
         sys::set_disposition(Sig::CHLD, Disposition::Default);
     }
-    let mut taken = SigSet::ALL.without(inherited.ignored);
-    taken.insert(Sig::CHLD);
-    sys::signal_descriptor(taken)
+    sys::signal_descriptor(SigSet::ALL)
 }
 
 fn open_target(options: &Options) -> anyhow::Result<Option<Target>> {
@@ -269,8 +266,4 @@ fn own_group() -> Option<Pid> {
 fn physical_memory() -> u64 {
     let info = rustix::system::sysinfo();
     u64::from(info.mem_unit) * info.totalram
-}
-
-fn words(command: &[OsString]) -> Vec<String> {
-    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }

@@ -13,7 +13,7 @@ mod stopping;
 mod telling;
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::wire::{KeeperEnd, ToFront};
 use reaping::Watch;
 pub use session::leave_group;
 
-/// What the front hands over.
+/// What the front hands over. It is long, and each page of a stack that a copy of it enters costs a page fault: it is in a box.
 pub struct Setup {
     /// What was settled before the first process.
     pub plan: Plan,
@@ -96,8 +96,8 @@ pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
 }
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
-pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
-    let Setup { plan, command, inherited, group, ties, mut report, target, voice } = setup;
+pub fn run(setup: Box<Setup>, boundary: Box<dyn Boundary>) -> u8 {
+    let Setup { plan, command, inherited, group, ties, mut report, target, voice } = *setup;
     let program = Program::new(&command, std::env::var_os("PATH").as_deref());
     let (boundary, begun) = begin(boundary, &ties);
     let is_in_namespace = boundary.namespace().is_some();
@@ -116,17 +116,15 @@ pub fn run(setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     let born = begun.map(|()| spawn::spawn(program, &birth));
     leave_group(plan.session, &ties);
     let start = sys::now();
-    report.begin();
+    report.begin(command);
     let mut keeper = Keeper {
         supervisor: Supervisor::new(plan.policy.clone(), start),
         tree: Tree::new(boundary),
         boundary,
         plan: &plan,
-        program: command.into_iter().next().unwrap_or_default(),
         command: None,
         start,
         callers_group: group,
-        ignores_hang_up: inherited.ignored.contains(Sig::HUP),
         group: None,
         receivers: None,
         asked: BTreeSet::new(),
@@ -174,15 +172,11 @@ struct Keeper<'a> {
     tree: Tree<'a>,
     boundary: &'a dyn Boundary,
     plan: &'a Plan,
-    /// What the user typed as the program's name.
-    program: OsString,
     /// The command until it is reaped.
     command: Option<Command>,
     start: Duration,
     /// That of the front.
     callers_group: Option<Pid>,
-    /// The caller has said so, as nohup(1) does.
-    ignores_hang_up: bool,
     /// The process group that the command was born into.
     group: Option<i32>,
     /// Who got the first signal of the stop, from us or from the terminal, once there was one.
@@ -353,9 +347,14 @@ impl Keeper<'_> {
         }
     }
 
+    /// What the user typed as the program's name.
+    fn program(&self) -> &OsStr {
+        self.report.command.first().map_or(OsStr::new(""), OsString::as_os_str)
+    }
+
     /// How messages call the command.
     fn name(&self) -> String {
-        format!("'{}'", printable(&self.program.to_string_lossy()))
+        format!("'{}'", printable(&self.program().to_string_lossy()))
     }
 
     fn record(&mut self, action: &'static str, signal: Option<Sig>, count: Option<usize>) {

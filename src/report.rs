@@ -6,9 +6,10 @@ mod screen;
 mod target;
 mod usage;
 
+use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub use drawing::{Canvas, draw, in_one_line};
 pub use process::{ProcessReport, command_line};
@@ -31,15 +32,18 @@ pub struct Report {
     /// Version of this format.
     pub schema: u32,
     /// The command and its arguments; bytes that are no UTF-8 are replaced.
-    pub command: Vec<String>,
+    #[serde(serialize_with = "lossy")]
+    pub command: Vec<OsString>,
     /// What held the tree.
     pub backend: BackendReport,
     /// The command's pid; null if it was never born.
     pub pid: Option<i32>,
     /// When the command was started, RFC 3339.
-    pub start: String,
+    #[serde(serialize_with = "moment")]
+    pub start: SystemTime,
     /// When the run was over, RFC 3339.
-    pub end: String,
+    #[serde(serialize_with = "moment")]
+    pub end: SystemTime,
     /// From start to end on the monotonic clock, in milliseconds.
     pub duration_ms: u64,
     /// `exited`, `signaled`, `timed_out`, `idle`, `stopped`, `failed_to_start` or `internal`.
@@ -176,14 +180,14 @@ pub struct Step {
 
 impl Report {
     /// The report of a run before it starts.
-    pub fn new(command: Vec<String>, limits: Limits) -> Report {
+    pub fn new(limits: Limits) -> Report {
         Report {
             schema: 1,
-            command,
+            command: vec![],
             backend: BackendReport::default(),
             pid: None,
-            start: String::new(),
-            end: String::new(),
+            start: SystemTime::UNIX_EPOCH,
+            end: SystemTime::UNIX_EPOCH,
             duration_ms: 0,
             outcome: "internal",
             exit_status: 0,
@@ -202,9 +206,10 @@ impl Report {
         }
     }
 
-    /// The command starts now.
-    pub fn begin(&mut self) {
-        self.start = moment();
+    /// This command starts now.
+    pub fn begin(&mut self, command: Vec<OsString>) {
+        self.command = command;
+        self.start = SystemTime::now();
     }
 
     /// Notes a step; one that repeats the last is counted there.
@@ -227,7 +232,7 @@ impl Report {
 
     /// Fills in how it ended, this long after the start.
     pub fn conclude(&mut self, outcome: &Outcome, exit: Exit, after: Duration) {
-        self.end = moment();
+        self.end = SystemTime::now();
         self.duration_ms = milliseconds(after);
         self.outcome = outcome_word(outcome);
         self.exit_status = exit.status();
@@ -274,8 +279,12 @@ fn outcome_word(outcome: &Outcome) -> &'static str {
     }
 }
 
-fn moment() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+fn moment<S: Serializer>(moment: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&humantime::format_rfc3339_millis(*moment))
+}
+
+fn lossy<S: Serializer>(words: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(words.iter().map(|word| word.to_string_lossy()))
 }
 
 /// `64M`, `1.5K`: an amount of bytes, rounded.
@@ -311,7 +320,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report::new(vec![], Limits { memory: None, pids: None, cpu: None })
+        Report::new(Limits { memory: None, pids: None, cpu: None })
     }
 
     #[test]
@@ -334,7 +343,7 @@ mod tests {
     #[test]
     fn json_harms_no_terminal_and_gives_every_name_back() {
         let name = "\x1b[31m\u{7f}\u{9b}2J\u{202e}é\n";
-        let json = Report::new(vec![name.into()], Limits::default()).to_json();
+        let json = Report { command: vec![name.into()], ..report() }.to_json();
         assert!(json.contains(r"\u001b[31m\u007f\u009b2J\u202eé\n"), "{json}");
         let value: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
         assert_eq!(value["command"][0], name);

@@ -12,7 +12,6 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, getppid, setpgid, setsid};
 
 use crate::boundary::{self, Boundary, Refused};
-use crate::signals::Sig;
 use crate::sys::{self, Disposition, Handed, Inherited, Memory, Nursery};
 pub use program::{Program, place};
 
@@ -199,8 +198,8 @@ impl Child {
             // Can't fail since Linux 3.5, prctl(2).
             let _ = rustix::thread::set_no_new_privs(true);
         }
-        // The two dispositions that the runtime and we changed; exec resets handlers, and nothing else was touched.
-        for sig in [Sig::PIPE, Sig::CHLD] {
+        // exec resets handlers, and no other disposition was touched.
+        for sig in sys::CHANGED {
             let ignored = self.inherited.ignored.contains(sig);
             sys::set_disposition(sig, if ignored { Disposition::Ignore } else { Disposition::Default });
         }

@@ -16,7 +16,7 @@ mod signal;
 pub use birth::{Handed, Memory, Nursery, close_standard_stream, exec};
 #[cfg(any(test, fuzzing))]
 pub use c_numbers::strtod;
-pub use inherited::{Inherited, fill_standard_streams, inherited};
+pub use inherited::{CHANGED, Inherited, fill_standard_streams, inherited};
 pub use locale::radix;
 pub use name::{go_by, words};
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
@@ -26,8 +26,8 @@ pub use process::{
     signal_child, since_boot,
 };
 pub use signal::{
-    Disposition, Incoming, block_all_signals, continue_on_news, die_of, pending, read_signals, set_disposition,
-    set_mask, signal_descriptor, stop_by, wait_for_child_signal,
+    Disposition, Incoming, block_all_signals, continue_on_news, die_of, is_ignored, pending, read_signals,
+    set_disposition, set_mask, signal_descriptor, stop_by, wait_for_child_signal,
 };
 
 use std::io;

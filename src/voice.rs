@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -54,8 +54,7 @@ impl Display for Why {
 
 /// A line that was said, without the name that it begins with.
 pub fn without_name(line: &str) -> &str {
-    let name = NAME.get().copied().unwrap_or(cli::OWN_NAME);
-    line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line)
+    line.strip_prefix(own_name()).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line)
 }
 
 /// Lines on their way to stderr.
@@ -68,12 +67,16 @@ pub struct Voice {
     is_held: bool,
 }
 
-/// How this program is called in what it says, once that is known.
-static NAME: OnceLock<&'static str> = OnceLock::new();
+/// We were called by GNU timeout's name.
+static IS_TIMEOUT: AtomicBool = AtomicBool::new(false);
 
 /// From now on each line begins with the name that we were called by.
 pub fn set_name(program: Option<&OsStr>) {
-    let _ = NAME.set(cli::own_name(program));
+    IS_TIMEOUT.store(cli::is_timeout(program), Relaxed);
+}
+
+fn own_name() -> &'static str {
+    if IS_TIMEOUT.load(Relaxed) { cli::TIMEOUT } else { cli::OWN_NAME }
 }
 
 /// Poll says "writable" when this much fits, pipe(7).
@@ -86,13 +89,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 impl Voice {
     /// A voice that says as much as this, each line beginning with the name that we were called by.
     pub fn new(verbosity: Verbosity) -> Voice {
-        Voice {
-            name: NAME.get().copied().unwrap_or(cli::OWN_NAME),
-            verbosity,
-            pending: vec![],
-            dropped: 0,
-            is_held: false,
-        }
+        Voice { name: own_name(), verbosity, pending: vec![], dropped: 0, is_held: false }
     }
 
     /// Says an error of our own.
@@ -218,7 +215,11 @@ fn write_without_waiting(fd: BorrowedFd<'_>, piece: &[u8]) -> Result<usize, Errn
 /// A text that can harm no terminal and stays one line: control characters are written as escapes, and so are those that
 /// end lines or turn the direction of writing around.
 pub fn printable(text: &str) -> String {
-    text.chars().flat_map(|c| if is_harmless(c) { vec![c] } else { c.escape_default().collect() }).collect()
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmless(c) { line.push(c) } else { line.extend(c.escape_default()) }
+    }
+    line
 }
 
 /// Whether a terminal shows this character and does nothing else.

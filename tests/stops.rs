@@ -66,6 +66,13 @@ impl Actor {
     fn is_stopped(&self) -> bool {
         state_of(&self.pid) == Some('T')
     }
+
+    /// As proc_pid_status(5) has it.
+    fn ignores(&self, signal: Signal) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("it is there");
+        let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).expect("the line is there");
+        u64::from_str_radix(digits, 16).expect("a set") & (1 << (signal.as_raw() - 1)) != 0
+    }
 }
 
 /// A run as an interactive shell starts it: its caller leads the session, and the job has a group of its own there.
@@ -331,8 +338,13 @@ fn a_front_without_cpu_ends_as_a_command_that_was_killed_while_stopped(backend: 
 fn a_front_whose_caller_ignores_the_stop_follows_all_the_same(backend: Backend) {
     let run = Run::new(backend).options("-f -t 25").setup(|| sys::ignore(Signal::TSTP.as_raw()));
     let mut job = Job::start(run.fixture(&format!("default TSTP {COMMAND}")));
-    job.stop();
-    job.go_on();
+    for _ in 0..2 {
+        job.stop();
+        job.go_on();
+    }
+    job.awaits("it ignores the stop as before", |job| job.front.ignores(Signal::TSTP));
+    // So it is not passed on.
+    job.front.gets(Signal::TSTP);
     job.command.gets(Signal::USR1);
     job.returns(42);
 }

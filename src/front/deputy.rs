@@ -23,7 +23,7 @@ pub(super) const EMPTIED: u8 = 1;
 const SURVIVED: u8 = 2;
 
 /// Forks the keeper and watches it; gives the status to end with.
-pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
+pub(super) fn run(mut setup: Box<Setup>, boundary: Box<dyn Boundary>) -> u8 {
     match pidfd_open(sys::own_pid(), PidfdFlags::empty()) {
         Ok(pidfd) => setup.ties.deputy = Some(pidfd),
         Err(errno) => return refuse(setup, &*boundary, &errno.into()),
@@ -41,9 +41,9 @@ pub(super) fn run(mut setup: Setup, boundary: Box<dyn Boundary>) -> u8 {
     }
 }
 
-fn watch(keeper: Pid, setup: Setup, boundary: &dyn Boundary) -> u8 {
+fn watch(keeper: Pid, setup: Box<Setup>, boundary: &dyn Boundary) -> u8 {
     // Only what is needed stays open here: above all not the keeper's socket, whose closing is a sign to the front.
-    let Setup { ties: Ties { signals, socket, front, parent, .. }, plan, target, .. } = setup;
+    let Setup { ties: Ties { signals, socket, front, parent, .. }, plan, target, .. } = *setup;
     drop((socket, front, parent, target));
     loop {
         match sys::reap() {
@@ -80,7 +80,7 @@ fn end(keeper: Pid) {
 }
 
 /// Nothing was started.
-fn refuse(mut setup: Setup, boundary: &dyn Boundary, error: &std::io::Error) -> u8 {
+fn refuse(mut setup: Box<Setup>, boundary: &dyn Boundary, error: &std::io::Error) -> u8 {
     let _ = boundary.remove();
     give_up(&mut setup, format_args!("cannot start the keeper: {}", in_words(error)))
 }

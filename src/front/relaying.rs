@@ -57,11 +57,11 @@ impl Front {
         is_deputy: bool,
         socket: FrontEnd,
         terminal: Option<Terminal>,
-        setup: Setup,
+        setup: Box<Setup>,
         boundary: Box<dyn Boundary>,
         missed: SigSet,
     ) -> Front {
-        let Setup { ties: Ties { signals, front, .. }, plan, .. } = setup;
+        let Setup { ties: Ties { signals, front, .. }, plan, .. } = *setup;
         // Its own pidfd ends with it.
         std::mem::forget(front);
         Front {

@@ -81,7 +81,7 @@ impl fmt::Display for NoBackend {
 /// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
 /// having started anything, and the next backend gets a new one.
 pub(super) fn start(
-    mut setup: Setup,
+    mut setup: Box<Setup>,
     wanted: Wanted,
     socket: FrontEnd,
     terminal: Option<Terminal>,
@@ -173,7 +173,7 @@ fn refused(refusal: &Refusal) -> RefusedBackend {
 /// What ends a run that has no command yet. All other signals stay pending until there is one.
 fn ending_signals(setup: &Setup) -> SigSet {
     let personality = setup.plan.policy.personality;
-    Sig::all().filter(|&sig| personality.begins_stop(sig)).collect::<SigSet>().without(setup.inherited.ignored)
+    Sig::all().filter(|&sig| personality.begins_stop(sig) && !sys::is_ignored(sig)).collect()
 }
 
 /// Why the child has no boundary.
@@ -248,7 +248,7 @@ fn hear_refusal(socket: &FrontEnd, child: Pid, setup: &Setup) -> Option<Refused>
 }
 
 /// The child; gives the status to end with.
-fn live(mut setup: Setup, net: Net, needs_deputy: bool) -> u8 {
+fn live(mut setup: Box<Setup>, net: Net, needs_deputy: bool) -> u8 {
     let settled = keeper::settle_in(&setup).map_err(|errno| ("settle in", errno));
     let admitted = match settled {
         Ok(()) if waits_for_front(&net, needs_deputy, &setup) => {

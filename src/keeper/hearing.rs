@@ -31,12 +31,11 @@ impl Keeper<'_> {
             // A front that is dead is told by its pidfd.
             let _ = self.ties.socket.send(ToFront::Started);
         }
-        self.voice.step(format_args!(
-            "started {} as {} in {}",
-            self.name(),
-            self.report.pid.unwrap_or_default(),
-            self.boundary.name()
-        ));
+        if !self.is_verbose() {
+            return;
+        }
+        let (name, boundary) = (self.name(), self.boundary.name());
+        self.voice.step(format_args!("started {name} as {} in {boundary}", self.report.pid.unwrap_or_default()));
         if let Some(degraded) = self.report.backend.degraded {
             self.voice.step(format_args!("the guarantee is weaker here: {degraded}"));
         }
@@ -53,7 +52,7 @@ impl Keeper<'_> {
         let name = self.name();
         let failure = match trouble {
             Trouble::Exec(errno) => {
-                self.voice.error(format_args!("cannot run {name}: {}", why_not_run(&self.program, errno)));
+                self.voice.error(format_args!("cannot run {name}: {}", why_not_run(self.program(), errno)));
                 Failure::Exec(errno)
             }
             Trouble::Cgroup(errno) => {

@@ -40,15 +40,15 @@ impl Keeper<'_> {
         let has_left = setpgid(None, Some(group)).and_then(|()| setsid()).is_ok();
         match witness {
             Some(witness) if has_left => witness.leave(),
-            _ if self.front_is_stopped => self.handle(Event::Signal(self.hang_up(), Source::Process)),
+            _ if self.front_is_stopped => self.handle(Event::Signal(hang_up(), Source::Process)),
             _ => {}
         }
     }
+}
 
-    /// What stands for the kernel's hang-up.
-    fn hang_up(&self) -> Sig {
-        if self.ignores_hang_up { Sig::CONT } else { Sig::HUP }
-    }
+/// What stands for the kernel's hang-up, which the caller may ignore, as nohup(1) does.
+fn hang_up() -> Sig {
+    if sys::is_ignored(Sig::HUP) { Sig::CONT } else { Sig::HUP }
 }
 
 /// A process in the caller's group with a parent in another group of the session. Its end is the last thing that keeps the

@@ -31,24 +31,23 @@ impl Keeper<'_> {
                 }
             }
         }
-        let name = self.name();
         let killed = if outcome.needed_kill { "; it needed SIGKILL" } else { "" };
         match outcome.cause {
             // GNU timeout says nothing of these.
             _ if self.plan.policy.personality == Personality::Gnu => {}
             Cause::TimedOut => {
                 let limit = humantime::format_duration(self.plan.policy.timeout.unwrap_or_default());
-                self.note_with_tree(&format!("{name} timed out after {limit}{killed}"));
+                self.note_with_tree(&format!("{} timed out after {limit}{killed}", self.name()));
             }
             Cause::Idle => {
                 let limit = humantime::format_duration(self.plan.policy.idle_timeout.unwrap_or_default());
-                self.note_with_tree(&format!("{name} and all it started did nothing for {limit}{killed}"));
+                self.note_with_tree(&format!("{} and all it started did nothing for {limit}{killed}", self.name()));
             }
             Cause::Signal(sig) if outcome.needed_kill || self.is_verbose() => {
-                self.note_with_tree(&format!("{name} was stopped by SIG{sig}{killed}"));
+                self.note_with_tree(&format!("{} was stopped by SIG{sig}{killed}", self.name()));
             }
             Cause::ParentDied => {
-                self.note_with_tree(&format!("{name} was stopped because the caller died{killed}"));
+                self.note_with_tree(&format!("{} was stopped because the caller died{killed}", self.name()));
             }
             _ => {}
         }
@@ -56,7 +55,7 @@ impl Keeper<'_> {
             let left = processes(self.report.leftovers.len());
             let names = self.names(&self.report.leftovers);
             let fate = if outcome.survived { "" } else { ", now ended" };
-            self.note_with_tree(&format!("{name} left {left} running{fate}: {names}"));
+            self.note_with_tree(&format!("{} left {left} running{fate}: {names}", self.name()));
         }
         if !self.report.kept.is_empty() {
             let names = self.names(&self.report.kept);
@@ -85,16 +84,17 @@ impl Keeper<'_> {
 
     /// A limit that was hit is out of the ordinary, whether the command got over it or not.
     pub(super) fn say_limits(&mut self, hits: Hits) {
-        let name = self.name();
         let limits = self.plan.limits;
         if let (Some(bytes), 1..) = (limits.memory, hits.memory) {
             let killed = processes(usize::try_from(hits.memory).unwrap_or(usize::MAX));
+            let name = self.name();
             self.voice.note(format_args!(
                 "{name} hit its memory limit of {}: the kernel killed {killed} of the tree",
                 in_units(bytes)
             ));
         }
         if let (Some(pids), 1..) = (limits.pids, hits.pids) {
+            let name = self.name();
             self.voice.note(format_args!("{name} hit its limit of {pids} processes: {} forks failed", hits.pids));
         }
         if let Some(report) = &mut self.report.limits {

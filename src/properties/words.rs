@@ -122,7 +122,9 @@ pub(super) fn names(bytes: &[u8]) {
         assert!(line.chars().all(is_harmless), "{line:?}");
         assert_eq!(printable(line), *line, "what is harmless stays as it is");
     }
-    let json = Report::new(words.clone(), Limits::default()).to_json();
+    let mut report = Report::new(Limits::default());
+    report.begin(words.iter().map(Into::into).collect());
+    let json = report.to_json();
     assert_eq!(json.find(|c| !is_harmless(c)), Some(json.len() - 1), "{json:?}");
     let value: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
     assert_eq!(value["command"], serde_json::json!(words));

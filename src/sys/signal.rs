@@ -68,16 +68,15 @@ pub fn block_all_signals() {
     set_mask(SigSet::ALL);
 }
 
-/// The disposition of a signal; a handler counts as the default, which is what exec makes of it, execve(2).
-pub(super) fn disposition(sig: Sig) -> Disposition {
+/// Whether this process ignores a signal, sigaction(2): as its caller did, for all but those that it changes itself.
+pub fn is_ignored(sig: Sig) -> bool {
     let mut action = MaybeUninit::<KernelAction>::zeroed();
     // SAFETY: the buffer has the kernel's layout and size; nothing is changed.
     unsafe {
         libc::syscall(libc::SYS_rt_sigaction, sig.number(), null::<KernelAction>(), action.as_mut_ptr(), MASK_SIZE)
     };
     // SAFETY: all zeroes, which it has if the call failed, is a valid action: the default.
-    let handler = unsafe { action.assume_init() }.handler;
-    if handler == libc::SIG_IGN { Disposition::Ignore } else { Disposition::Default }
+    unsafe { action.assume_init() }.handler == libc::SIG_IGN
 }
 
 /// Sets a disposition, sigaction(2). May run between birth and exec.
@@ -127,7 +126,8 @@ pub struct Incoming {
 /// How many signals are taken with one read(2).
 const AT_ONCE: usize = 8;
 
-/// Takes the pending signals from a signal descriptor.
+/// Takes the pending signals from a signal descriptor, but those that are ignored: while they are blocked the kernel keeps
+/// them all the same, signal(7), and to act on them would undo nohup(1).
 ///
 /// # Errors
 /// Those of read(2) but EAGAIN, which means that none is pending.
@@ -161,7 +161,8 @@ fn incoming(info: &libc::signalfd_siginfo) -> Option<Incoming> {
     let is_from_kernel = info.ssi_code == libc::SI_KERNEL;
     // POLL_IN to POLL_HUP of sigaction(2).
     let is_news = sig == Sig::CONT && (1..=6).contains(&info.ssi_code);
-    Some(Incoming { sig, is_from_kernel, is_news, pid: info.ssi_pid })
+    // SIGCHLD is at its default wherever children are waited for.
+    (sig == Sig::CHLD || !is_ignored(sig)).then_some(Incoming { sig, is_from_kernel, is_news, pid: info.ssi_pid })
 }
 
 /// Blocks until SIGCHLD is pending, which must be blocked, and takes it; false once this time has passed.
@@ -210,16 +211,22 @@ const F_SETSIG: libc::c_int = 10;
 /// Stops this process as job control does, until it is continued. All signals must be blocked, and are afterwards.
 /// `is_outdated` is asked when the stop is pending already: a SIGCONT from then on takes it back.
 pub fn stop_by(sig: Sig, is_outdated: impl FnOnce() -> bool) {
-    // What the caller ignores would not stop us, and yet it has stopped the command.
-    set_disposition(sig, Disposition::Default);
+    let was_ignored = is_ignored(sig);
+    if was_ignored {
+        // It would not stop us, and yet it has stopped the command.
+        set_disposition(sig, Disposition::Default);
+    }
     send_to_self(sig);
     let only_this: SigSet = [sig].into_iter().collect();
     if is_outdated() {
         take_pending(only_this, Duration::ZERO);
-        return;
+    } else {
+        set_mask(SigSet::ALL.without(only_this));
+        set_mask(SigSet::ALL);
     }
-    set_mask(SigSet::ALL.without(only_this));
-    set_mask(SigSet::ALL);
+    if was_ignored {
+        set_disposition(sig, Disposition::Ignore);
+    }
 }
 
 /// Ends this process by a signal, without a core dump of ours. Returns only if that can't be, as for PID 1.
