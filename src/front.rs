@@ -193,7 +193,8 @@ fn tie(options: &Options) -> Result<(FrontEnd, Ties), Failed> {
     Ok((ours, Ties { signals, socket, front, deputy: None, parent, shells: vec![] }))
 }
 
-/// Hands everything over to whoever becomes the keeper.
+/// Hands everything over to whoever becomes the keeper. Not inlined, so that what it takes of the stack is free again.
+#[inline(never)]
 fn set_up(
     options: Options,
     plan: Plan,

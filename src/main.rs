@@ -5,6 +5,10 @@
 
 use std::ffi::{c_char, c_int};
 
+/// Where all bytes come from.
+#[global_allocator]
+static HEAP: treekill_run::sys::Heap = treekill_run::sys::Heap::untouched();
+
 /// What the C library calls, with the words of the command line.
 #[unsafe(no_mangle)]
 extern "C" fn main(_: c_int, words: *const *mut c_char) -> c_int {

@@ -6,6 +6,7 @@
 mod birth;
 #[cfg(any(test, fuzzing))]
 mod c_numbers;
+mod heap;
 mod inherited;
 mod locale;
 mod name;
@@ -16,6 +17,7 @@ mod signal;
 pub use birth::{Handed, Memory, Nursery, close_standard_stream, exec};
 #[cfg(any(test, fuzzing))]
 pub use c_numbers::strtod;
+pub use heap::Heap;
 pub use inherited::{CHANGED, Inherited, fill_standard_streams, inherited};
 pub use locale::radix;
 pub use name::{go_by, words};

@@ -79,7 +79,8 @@ impl fmt::Display for NoBackend {
 }
 
 /// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
-/// having started anything, and the next backend gets a new one.
+/// having started anything, and the next backend gets a new one. Not inlined, so that what it takes of the stack is free again.
+#[inline(never)]
 pub(super) fn start(
     mut setup: Box<Setup>,
     wanted: Wanted,

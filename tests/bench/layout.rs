@@ -1,20 +1,20 @@
 //! Which functions a normal run enters, as a linker script that puts them side by side (tests/dist/run.ld).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;
 
 use crate::elf;
 use crate::machine::{TRUE, line};
-use crate::trace;
+use crate::trace::{self, Who};
 
 /// What musl writes in assembly has no sections of its own; the names are those of its object files.
-const ASSEMBLED: [&str; 4] = ["clone", "memcpy", "memmove", "memset"];
+const ASSEMBLED: [&str; 6] = ["__set_thread_area", "clone", "crt1", "memcpy", "memmove", "memset"];
 
 const HEAD: &str = "\
-/* The functions that a normal run enters, in one place of the program: each 64 KiB of it that a process enters cost a
-   page fault, and front and keeper are two. Which they are is all that this file decides: one that is missing stands
-   with the others.
+/* The functions that a normal run enters, in one place of the program: those of the front, those of both, and those of the
+   keeper. The place is right behind the headers, which the C library reads. Each 64 KiB that a process enters cost it a
+   page fault. What stands where is all that this file decides: a function that is missing stands with the others.
 
    `make layout` writes it, from a run. The asterisks are for what differs from compiler to compiler. */
 SECTIONS
@@ -24,17 +24,41 @@ SECTIONS
 ";
 
 const TAIL: &str = "  }
+
+  /* Constants have no names to choose by: all but the big tables, of libraries mostly, come next. */
+  .rodata.run :
+  {
+    *(.rodata.cst* .rodata.str* .rodata.*.str1.1 .rodata..L* .rodata._RN*_12treekill_run*)
+  }
 }
-INSERT AFTER .text;
+INSERT BEFORE .text;
+
+/* What a normal run writes, in few pages: the heap behind all else. */
+SECTIONS
+{
+  .bss.run :
+  {
+    *(.bss._RNvN*_12treekill_run* .bss._RNv*8ENV_LOCK)
+    *(.bss.__environ .bss.__progname* .bss.main_tls COMMON)
+    *crtbegin*.o(.bss .bss.*)
+    *(.bss._RNvCs*_12treekill_run4HEAP)
+  }
+}
+INSERT BEFORE .bss;
 ";
 
 /// Prints the script for a program that has its symbols.
 pub(crate) fn print(program: &str) -> ExitCode {
     match patterns(program) {
         Ok(patterns) => {
-            let sections = patterns.iter().map(|pattern| format!("    *(.text.{pattern})\n"));
-            let files = ASSEMBLED.iter().map(|name| format!("    *{name}.*o(.text)\n"));
-            print!("{HEAD}{}{TAIL}", sections.chain(files).collect::<String>());
+            let sections = |whose: Whose| {
+                let own = patterns.iter().filter(move |(_, entered)| **entered == whose);
+                // What the compiler takes for unlikely is in `.text.unlikely.NAME`.
+                own.map(|(pattern, _)| format!("    *(.text*.{pattern})\n")).collect::<String>()
+            };
+            let files: String = ASSEMBLED.iter().map(|name| format!("    *{name}.*o(.text)\n")).collect();
+            let [front, both, keeper] = [Whose::Front, Whose::Both, Whose::Keeper].map(sections);
+            print!("{HEAD}{front}{both}{files}{keeper}{TAIL}");
             ExitCode::SUCCESS
         }
         Err(why) => {
@@ -44,17 +68,31 @@ pub(crate) fn print(program: &str) -> ExitCode {
     }
 }
 
-fn patterns(program: &str) -> Result<BTreeSet<String>, String> {
+/// Which of the two processes enters a function; what becomes the command shares the keeper's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Front,
+    Both,
+    Keeper,
+}
+
+fn patterns(program: &str) -> Result<BTreeMap<String, Whose>, String> {
     let image = fs::read(program).map_err(|error| format!("{program}: {error}"))?;
     let symbols = elf::symbols(&image).ok_or_else(|| format!("{program} has no symbols"))?;
-    let mut patterns = BTreeSet::new();
+    let mut patterns = BTreeMap::new();
     for options in [&["-b", "cgroup", "-t", "60"][..], &[]] {
-        for (_, at) in trace::instructions(&line(program, options, &[TRUE]))?.into_keys() {
+        for (who, at) in trace::instructions(&line(program, options, &[TRUE]))?.into_keys() {
             let Some(last) = symbols.partition_point(|(value, _)| *value <= at).checked_sub(1) else { continue };
             // A section has the name of one of the symbols that stand at its start.
             let start = symbols[last].0;
             let aliases = symbols[..=last].iter().rev().take_while(|(value, _)| *value == start);
-            patterns.extend(aliases.map(|(_, name)| pattern(name)));
+            let whose = if who == Who::Front { Whose::Front } else { Whose::Keeper };
+            for (_, name) in aliases {
+                let known = patterns.entry(pattern(name)).or_insert(whose);
+                if *known != whose {
+                    *known = Whose::Both;
+                }
+            }
         }
     }
     Ok(patterns)

@@ -160,14 +160,16 @@ pub(super) fn read(directory: impl AsFd, name: &CStr) -> io::Result<String> {
 /// Reads a file of the kernel's to its end, most of which are shorter than the first piece.
 pub(super) fn read_whole(file: OwnedFd) -> io::Result<String> {
     let mut bytes = vec![];
-    let mut piece = [0; 4096];
+    let mut piece = [0; 2048];
     loop {
         let length = rustix::io::read(&file, &mut piece)?;
         bytes.extend_from_slice(&piece[..length]);
         // What one call of the kernel writes comes in one read; a list of many lines fills the piece.
         if length < piece.len() / 2 {
             // But for the names of cgroups, which are any bytes, it is ASCII.
-            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+            return Ok(
+                String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+            );
         }
     }
 }
