@@ -235,6 +235,8 @@ pub fn is_timeout(program: Option<&OsStr>) -> bool {
 ///
 /// # Errors
 /// One line, without the program's name and without a newline.
+// Not inlined, so that its stack is free again.
+#[inline(never)]
 pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, String> {
     let program = args.first().map(OsString::as_os_str);
     let words = args.get(1..).unwrap_or_default();
@@ -252,8 +254,8 @@ pub fn parse(args: &[OsString], radix: &dyn Fn() -> char) -> Result<Request, Str
     parse_with_clap(words, gnu_words.is_some())
 }
 
-/// Reads a command line in our own grammar, or what GNU timeout's was translated to. Most runs do without the stack that
-/// this takes.
+/// Reads a command line in our own grammar, or what GNU timeout's was translated to.
+// Not inlined, so that its stack is free again.
 #[inline(never)]
 fn parse_with_clap(words: &[OsString], is_gnu: bool) -> Result<Request, String> {
     let definition = if is_gnu { gnu_command() } else { command() };

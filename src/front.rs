@@ -193,7 +193,8 @@ fn tie(options: &Options) -> Result<(FrontEnd, Ties), Failed> {
     Ok((ours, Ties { signals, socket, front, deputy: None, parent, shells: vec![] }))
 }
 
-/// Hands everything over to whoever becomes the keeper. Not inlined, so that what it takes of the stack is free again.
+/// Hands everything over to whoever becomes the keeper.
+// Not inlined, so that its stack is free again.
 #[inline(never)]
 fn set_up(
     options: Options,
@@ -216,7 +217,7 @@ fn set_up(
         return Err(Failed::Unavailable(Why { cause, ..why }));
     }
     let voice = Voice::new(plan.verbosity);
-    let report = Report::new(plan.limits);
+    let report = Box::new(Report::new(plan.limits));
     if plan.session == Session::Callers {
         ties.shells = terminal::shells();
     }

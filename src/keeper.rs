@@ -47,7 +47,7 @@ pub struct Setup {
     /// What is heard of others.
     pub ties: Ties,
     /// What has been settled of the report.
-    pub report: Report,
+    pub report: Box<Report>,
     /// Where it goes.
     pub target: Option<Target>,
     /// Says what is to be said.
@@ -204,7 +204,7 @@ struct Keeper<'a> {
     /// SIGKILL can't be sent from here: the front is to try.
     is_helpless: bool,
     ties: Ties,
-    report: Report,
+    report: Box<Report>,
     target: Option<Target>,
     voice: Voice,
 }

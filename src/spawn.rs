@@ -105,6 +105,8 @@ enum Entry {
 ///
 /// # Errors
 /// EAGAIN, ENOMEM, EMFILE as of clone(2) and pipe(2); EACCES and others where the cgroup takes no process.
+// Not inlined, so that its stack is free again.
+#[inline(never)]
 pub fn spawn(program: Program, birth: &Birth<'_>) -> io::Result<Command> {
     let (news, errors) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let namespace = birth.boundary.namespace();

@@ -44,6 +44,8 @@ impl Offer {
     ///
     /// # Errors
     /// Why there is none.
+    // Not inlined, so that its stack is free again.
+    #[inline(never)]
     pub(super) fn find(plan: &Plan, command: &[OsString]) -> Result<Offer, Why> {
         let bus = reach(&bus_socket())?;
         let hex = random_hex().map_err(|errno| cause(errno.raw_os_error()))?;

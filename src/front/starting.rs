@@ -79,7 +79,8 @@ impl fmt::Display for NoBackend {
 }
 
 /// Forks the child that is to be the keeper or the deputy. A scope is made around it, and if that fails it ends without
-/// having started anything, and the next backend gets a new one. Not inlined, so that what it takes of the stack is free again.
+/// having started anything, and the next backend gets a new one.
+// Not inlined, so that its stack is free again.
 #[inline(never)]
 pub(super) fn start(
     mut setup: Box<Setup>,
@@ -87,7 +88,7 @@ pub(super) fn start(
     socket: FrontEnd,
     terminal: Option<Terminal>,
     needs_deputy: bool,
-) -> Result<Front, Failed> {
+) -> Result<Box<Front>, Failed> {
     let mut refusals = vec![];
     let mut has_listened = false;
     for backend in boundary::in_order(&wanted.backends) {
@@ -119,7 +120,7 @@ pub(super) fn start(
         has_listened |= matches!(net, Net::Promised(_));
         let why = match settle(net, child, needs_deputy, &setup, &socket) {
             Ok(boundary) => {
-                let mut front = Front::new(child, needs_deputy, socket, terminal, setup, boundary, missed);
+                let mut front = Box::new(Front::new(child, needs_deputy, socket, terminal, setup, boundary, missed));
                 if has_listened {
                     // The signal that told of a child may have been taken while a keeper was listened to.
                     front.catch_up();
@@ -186,6 +187,8 @@ enum Unsettled {
 }
 
 /// Makes what is to be made around the child, and tells it.
+// Not inlined, so that its stack is free again.
+#[inline(never)]
 fn settle(
     net: Net,
     child: Pid,

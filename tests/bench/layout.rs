@@ -28,7 +28,8 @@ const TAIL: &str = "  }
   /* Constants have no names to choose by: all but the big tables, of libraries mostly, come next. */
   .rodata.run :
   {
-    *(.rodata.cst* .rodata.str* .rodata.*.str1.1 .rodata..L* .rodata._RN*_12treekill_run*)
+    *(.rodata.cst* .rodata._RN*_12treekill_run* .rodata..Lswitch.table._RN*_12treekill_run* .rodata.*_mask .rodata.main)
+    *(.rodata.str* .rodata.*.str1.1 .rodata..L*)
   }
 }
 INSERT BEFORE .text;

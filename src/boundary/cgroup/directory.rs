@@ -160,7 +160,7 @@ pub(super) fn read(directory: impl AsFd, name: &CStr) -> io::Result<String> {
 /// Reads a file of the kernel's to its end, most of which are shorter than the first piece.
 pub(super) fn read_whole(file: OwnedFd) -> io::Result<String> {
     let mut bytes = vec![];
-    let mut piece = [0; 2048];
+    let mut piece = [0; 1024];
     loop {
         let length = rustix::io::read(&file, &mut piece)?;
         bytes.extend_from_slice(&piece[..length]);

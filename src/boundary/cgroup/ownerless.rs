@@ -28,7 +28,7 @@ impl Ownerless {
     /// Kills and removes the leaves of this user in a cgroup that nobody owns any more, all but our own. It never waits: what
     /// still dies is tried once more by `retry`, then left to the next run.
     pub(super) fn remove_in(&mut self, parent: &OwnedFd, own: &CStr) -> io::Result<()> {
-        let mut buffer = [MaybeUninit::uninit(); 2048];
+        let mut buffer = [MaybeUninit::uninit(); 1024];
         let mut entries = RawDir::new(parent, &mut buffer);
         while let Some(entry) = entries.next() {
             let entry = entry?;
