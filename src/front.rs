@@ -172,7 +172,7 @@ fn supervise(options: Options) -> Result<Exit, Failed> {
     let inherited = sys::inherited();
     let (socket, ties) = tie(&options)?;
     let wanted = Wanted::new(&options);
-    let setup = set_up(options, plan, group, target, inherited, ties)?;
+    let setup = set_up(options, plan, group, terminal.is_some(), target, inherited, ties)?;
     let mut front = starting::start(setup, wanted, socket, terminal, needs_deputy)?;
     front.take_early_signals();
     // While the command starts: what a run that was killed has left is ended.
@@ -200,6 +200,7 @@ fn set_up(
     options: Options,
     plan: Plan,
     group: Option<Pid>,
+    has_terminal: bool,
     target: Option<Target>,
     inherited: Inherited,
     mut ties: Ties,
@@ -221,7 +222,7 @@ fn set_up(
     if plan.session == Session::Callers {
         ties.shells = terminal::shells();
     }
-    Ok(Box::new(Setup { plan, command: options.command, inherited, group, ties, report, target, voice }))
+    Ok(Box::new(Setup { plan, command: options.command, inherited, group, has_terminal, ties, report, target, voice }))
 }
 
 /// Blocks every signal and gives a descriptor that all of them arrive at.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, setsid};
+use rustix::process::{Pid, setpgid, setsid};
 
 use crate::boundary::{Boundary, Refused};
 use crate::plan::{Personality, Plan, Session, Verbosity};
@@ -44,6 +44,8 @@ pub struct Setup {
     pub inherited: Inherited,
     /// The process group of the front.
     pub group: Option<Pid>,
+    /// The caller has a controlling terminal.
+    pub has_terminal: bool,
     /// What is heard of others.
     pub ties: Ties,
     /// What has been settled of the report.
@@ -83,11 +85,15 @@ pub const NAME: &CStr = c"tk-keeper";
 /// Takes its name and its place in the session, and becomes the subreaper.
 ///
 /// # Errors
-/// Those of setsid(2) and prctl(2): nothing may be started then, since orphans would get away.
+/// Those of setpgid(2), setsid(2) and prctl(2): nothing may be started then, since orphans would get away.
 pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
     sys::go_by(NAME);
     if setup.plan.session == Session::Own {
-        setsid()?;
+        // A group is enough, and better: a session has its own share of the CPUs, sched(7), for which each wake-up waits where
+        // others take them. Only under GNU's rules the command has no session but ours, and must not reach the terminal.
+        let has_commands_session = setup.plan.policy.personality == Personality::Gnu && setup.has_terminal;
+        let left = if has_commands_session { Err(Errno::PERM) } else { setpgid(None, None) };
+        left.or_else(|_| setsid().map(drop))?;
         // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.
         let _ = sys::read_signals(setup.ties.signals.as_fd());
     }
@@ -97,7 +103,7 @@ pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
 
 /// Runs the command in this boundary and ends its tree; gives the status to end with.
 pub fn run(setup: Box<Setup>, boundary: Box<dyn Boundary>) -> u8 {
-    let Setup { plan, command, inherited, group, ties, mut report, target, voice } = *setup;
+    let Setup { plan, command, inherited, group, ties, mut report, target, voice, .. } = *setup;
     let program = Program::new(&command, std::env::var_os("PATH").as_deref());
     let (boundary, begun) = begin(boundary, &ties);
     let is_in_namespace = boundary.namespace().is_some();

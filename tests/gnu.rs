@@ -49,8 +49,13 @@ fn the_command_leads_neither_its_session_nor_its_group(backend: Backend) {
         let ended = finish(timeout.fixture("60", "state"));
         let state: serde_json::Value = serde_json::from_str(ended.value("state")).expect("the fixture writes JSON");
         let [pid, parent, group, session] = ["pid", "parent", "group", "session"].map(|key| &state[key]);
-        assert_eq!(session, parent, "{ended}");
+        assert!(session != pid && session != parent, "{ended}");
         assert!(group != pid && group != parent, "{ended}");
+        // Who calls leads a session: that of the command, and of its parent's parent.
+        let ended = finish(timeout.run(&["60", "sh", "-c", "cut -d ' ' -f 4,6 /proc/$PPID/stat"]));
+        let stdout = String::from_utf8_lossy(&ended.stdout);
+        let (front, session) = stdout.trim_end().split_once(' ').expect("two numbers");
+        assert_eq!(front, session, "{ended}");
     }
 }
 

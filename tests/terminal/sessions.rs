@@ -42,6 +42,7 @@ fn in_a_new_session_the_terminal_cannot_be_opened(backend: Backend) {
     shell.does(&format!("$TK bash -c '{script}'"), 1);
     shell.does(&format!("$TK --new-session bash -c '{script}'"), 42);
     shell.does(&format!("$TK --new-session bash -c '{script}' & wait $!"), 42);
+    shell.does(&format!("$TG --new-session 60 bash -c '{script}'"), 42);
     assert!(shell.has_terminal());
     shell.leave();
 }
