@@ -51,12 +51,13 @@ fn at_once(line: &[String], board: &Board) -> Result<f64, String> {
 }
 
 /// Processes that have nothing to do with us, and end with this.
-struct Crowd(Child);
+pub(crate) struct Crowd(Child);
 
 impl Crowd {
-    fn gather(machine: &Machine, count: usize) -> Result<Crowd, String> {
+    /// `crowd` does nothing, `busy` takes the CPUs.
+    pub(crate) fn gather(machine: &Machine, kind: &str, count: usize) -> Result<Crowd, String> {
         let board = Board::new();
-        let line = machine.subject(&["crowd", &board.word(), &count.to_string()]);
+        let line = machine.subject(&[kind, &board.word(), &count.to_string()]);
         let child = command(&line).stdin(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
         let crowd = Crowd(child);
         board.wait(0, u64::try_from(count).expect("small"))?;
@@ -92,7 +93,7 @@ pub(crate) fn strangers(machine: &Machine, rows: &mut Vec<Row>) {
         for _ in 0..machine.rounds(9) {
             // Each round without and with them, and the machine at rest in between.
             for with in [0, 1] {
-                let _crowd = if with == 1 { Some(Crowd::gather(machine, COUNT)?) } else { None };
+                let _crowd = if with == 1 { Some(Crowd::gather(machine, "crowd", COUNT)?) } else { None };
                 std::thread::sleep(Duration::from_millis(200));
                 for ((_, line), times) in cases.iter().zip(&mut times) {
                     let line = line.as_ref().map_err(String::clone)?;

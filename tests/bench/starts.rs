@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::time::Duration;
 
+use crate::crowds::Crowd;
 use crate::machine::{Machine, TRUE, command, find, line, time, timeout, works};
 use crate::sys;
 use crate::table::{Row, Value, median, paired};
@@ -115,6 +116,21 @@ pub(crate) fn run_true_spaced(machine: &Machine, rows: &mut Vec<Row>) {
     let lines = vec![("timeout", timeout(&[TRUE])), ("musl", ours(&machine.musl, "cgroup"))];
     let times = Times::measure(lines, machine.rounds(80), Duration::from_millis(50));
     rows.push(times.row("`true`, runs 50 ms apart, musl", "musl", "timeout").gate(0.85, 0.65));
+}
+
+/// Where others take the CPUs each wake-up may wait for them.
+pub(crate) fn run_true_beside_others(machine: &Machine, rows: &mut Vec<Row>) {
+    const WHAT: [&str; 2] = ["`true`, beside two busy loops a CPU, musl", "the same with --gnu"];
+    let loops = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    let gnu = machine.musl.clone().map(|musl| line(&musl, &["--gnu", "60"], &[TRUE]));
+    let lines = vec![("timeout", timeout(&[TRUE])), ("own", ours(&machine.musl, "cgroup")), ("gnu", gnu)];
+    match Crowd::gather(machine, "busy", loops) {
+        Ok(_crowd) => {
+            let times = Times::measure(lines, machine.rounds(150), Duration::ZERO);
+            rows.extend(WHAT.iter().zip(["own", "gnu"]).map(|(what, name)| times.row(what, name, "timeout")));
+        }
+        Err(why) => rows.push(Row::not_measured(WHAT[0], why)),
+    }
 }
 
 /// How many runs a block has, and how many blocks there are of each.

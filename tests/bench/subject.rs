@@ -18,7 +18,16 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         ["grove", board, count] => grove(sys::board(board), number(count)),
         ["listeners", board, count, every] => listeners(sys::board(board), number(count), number(every)),
         ["family", board, count] => family(sys::board(board), number(count)),
-        ["crowd", board, count] => crowd(sys::board(board), number(count)),
+        ["crowd", board, count] => crowd(sys::board(board), number(count), || sys::pause()),
+        ["busy", board, count] => {
+            // With CPU time of their own, as another user's, sched(7), autogroup.
+            let _ = rustix::process::setsid();
+            crowd(sys::board(board), number(count), || {
+                loop {
+                    std::hint::spin_loop();
+                }
+            })
+        }
         ["storm", board, chains, forks, seconds] => {
             storm(sys::board(board), number(chains), number(forks), number(seconds))
         }
@@ -90,8 +99,8 @@ fn family(board: &[AtomicU64], count: usize) -> ! {
     sys::leave(0)
 }
 
-/// So many processes that do nothing until the end of stdin. Slot 0 is the count of those who are there.
-fn crowd(board: &[AtomicU64], count: usize) -> ! {
+/// So many processes that live so until the end of stdin. Slot 0 is the count of those who are there.
+fn crowd(board: &[AtomicU64], count: usize, live: fn() -> !) -> ! {
     sys::limit_life(LONGEST_LIFE);
     let mut children = vec![];
     for _ in 0..count {
@@ -100,7 +109,7 @@ fn crowd(board: &[AtomicU64], count: usize) -> ! {
                 sys::die_with_parent();
                 sys::limit_life(LONGEST_LIFE);
                 board[0].fetch_add(1, SeqCst);
-                sys::pause()
+                live()
             }
             Ok(Some(pid)) => children.push(pid),
             Err(error) => panic!("cannot fork: {error}"),

@@ -10,6 +10,7 @@ type Measure = fn(&Machine, &mut Vec<Row>);
 const GROUPS: &[(&str, Measure)] = &[
     ("true", starts::run_true),
     ("spaced", starts::run_true_spaced),
+    ("busy", starts::run_true_beside_others),
     ("sequence", starts::run_in_sequence),
     ("parallel", starts::run_in_parallel),
     ("calls", weight::system_calls),
