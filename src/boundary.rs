@@ -188,13 +188,13 @@ fn expand(backend: Backend) -> &'static [Backend] {
 /// Where limits can be had.
 const WITH_LIMITS: &str = "limits need --backend cgroup or systemd";
 
-/// Makes the net of this backend, as far as that can be done before there is a keeper.
+/// Makes the net of this backend, as far as that can be done before there is a keeper. The pidfd is of this process.
 ///
 /// # Errors
 /// Why it can't be had.
-pub fn find(backend: Backend, plan: &Plan, command: &[OsString]) -> Result<Net, Why> {
+pub fn find(backend: Backend, plan: &Plan, command: &[OsString], pidfd: BorrowedFd<'_>) -> Result<Net, Why> {
     match backend {
-        Backend::Cgroup => Ok(Net::Ready(Box::new(Leaf::make(plan.policy.guard, &plan.limits)?))),
+        Backend::Cgroup => Ok(Net::Ready(Box::new(Leaf::make(plan.policy.guard, &plan.limits, Some(pidfd))?))),
         Backend::Systemd => Ok(Net::Scope(Offer::find(plan, command)?)),
         Backend::Subreaper => {
             if !plan.limits.is_none() {

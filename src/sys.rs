@@ -23,9 +23,9 @@ pub use locale::radix;
 pub use name::{go_by, words};
 pub use namespace::{Namespace, close_all_but, is_alone_in_namespace, unshare};
 pub use process::{
-    Fork, Reaped, close_at_exec, die_with_thread_that_forked, duplicate, exit_now, fork, has_children, has_ended,
-    has_exited, lend_cpu_to_forker, now, own_pid, peer, reap, reap_at_its_end, reap_ended, reap_only, send_signal,
-    signal_child, since_boot,
+    Fork, Reaped, cgroup_id, close_at_exec, die_with_thread_that_forked, duplicate, exit_now, fork, has_children,
+    has_ended, has_exited, lend_cpu_to_forker, now, own_pid, peer, reap, reap_at_its_end, reap_ended, reap_only,
+    send_signal, signal_child, since_boot,
 };
 pub use signal::{
     Disposition, Incoming, block_all_signals, continue_on_news, die_of, is_ignored, pending, read_signals,

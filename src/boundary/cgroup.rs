@@ -58,12 +58,12 @@ pub(super) struct Leaf {
 const ATTEMPTS: usize = 16;
 
 impl Leaf {
-    /// Makes a leaf in our own cgroup, or with limits where it can have them, and locks it.
+    /// Makes a leaf in our own cgroup, or with limits where it can have them, and locks it. A pidfd of this process is a help.
     ///
     /// # Errors
     /// Why there can be none here.
-    pub(super) fn make(is_guarded: bool, limits: &Limits) -> Result<Leaf, Why> {
-        let place = if limits.is_none() { locate::own_cgroup()? } else { limited::place(limits)? };
+    pub(super) fn make(is_guarded: bool, limits: &Limits, pidfd: Option<BorrowedFd<'_>>) -> Result<Leaf, Why> {
+        let place = if limits.is_none() { locate::own_cgroup(pidfd)? } else { limited::place(limits)? };
         let why = |errno| why_not(&place, errno);
         let parent = rustix::fs::open(&*place, DIRECTORY, Mode::empty()).map_err(why)?;
         // Entering a leaf needs the right to write to the common ancestor's cgroup.procs, which is the parent's.
@@ -152,10 +152,10 @@ impl Leaf {
 /// Whether the kernel itself ends the members of a cgroup, whoever they are: by cgroup.kill, which it has since Linux 5.14.
 pub fn kernel_kills() -> bool {
     let can = |directory: &OwnedFd| accessat(directory, c"cgroup.kill", Access::EXISTS, AtFlags::empty()).is_ok();
-    let own = locate::own_cgroup().ok().and_then(|own| rustix::fs::open(&*own, DIRECTORY, Mode::empty()).ok());
+    let own = locate::own_cgroup(None).ok().and_then(|own| rustix::fs::open(&*own, DIRECTORY, Mode::empty()).ok());
     // The root cgroup has no such file, only what is made in it.
     own.is_some_and(|own| can(&own))
-        || Leaf::make(true, &Limits::default()).is_ok_and(|leaf| {
+        || Leaf::make(true, &Limits::default(), None).is_ok_and(|leaf| {
             let can = can(&leaf.directory);
             // Nothing lives in it.
             let _ = leaf.remove();

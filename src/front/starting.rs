@@ -92,7 +92,7 @@ pub(super) fn start(
     let mut refusals = vec![];
     let mut has_listened = false;
     for backend in boundary::in_order(&wanted.backends) {
-        let net = match boundary::find(backend, &setup.plan, &setup.command) {
+        let net = match boundary::find(backend, &setup.plan, &setup.command, setup.ties.front.as_fd()) {
             Ok(net) => net,
             Err(why) => {
                 refuse(&mut setup, &mut refusals, Refusal { backend, why });

@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 
 /// Bytes at hand: twice what a run with a long PATH takes. Only those that are used cost memory.
 const SIZE: usize = 32 * 1024;
@@ -40,9 +40,10 @@ impl Heap {
         (place < SIZE).then_some(place)
     }
 
-    /// Moves the end of what is given; false if another thread has moved it or it was not there.
+    /// Moves the end of what is given; false if another thread has moved it or it was not there. What a thread has written to
+    /// a piece that it gives back comes before what the next one writes there.
     fn move_end(&self, from: usize, to: usize) -> bool {
-        to <= SIZE && self.given.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+        to <= SIZE && self.given.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
     }
 }
 
@@ -187,11 +188,14 @@ mod tests {
             for byte in 1..=4_u8 {
                 let heap = &heap;
                 scope.spawn(move || {
-                    let own: Vec<_> = (0..50).map(|_| piece(heap, layout(24, 8), byte)).collect();
-                    assert!(own.iter().all(|&piece| holds(piece, 24, byte)));
-                    for piece in own.into_iter().rev() {
-                        // SAFETY: it was given with this layout, and is returned once.
-                        unsafe { heap.dealloc(piece, layout(24, 8)) };
+                    for count in [50, 1, 1, 1, 1, 1, 2, 2] {
+                        let own: Vec<_> = (0..count).map(|_| piece(heap, layout(24, 8), byte)).collect();
+                        assert!(own.iter().all(|&piece| holds(piece, 24, byte)));
+                        for piece in own.into_iter().rev() {
+                            // SAFETY: it was given with this layout, and is returned once.
+                            unsafe { heap.dealloc(piece, layout(24, 8)) };
+                        }
+                        std::thread::yield_now();
                     }
                 });
             }

@@ -38,7 +38,7 @@ pub(in super::super) struct Limited {
 /// # Errors
 /// Why there is none.
 pub(super) fn place(limits: &Limits) -> Result<String, Why> {
-    let own = locate::own_cgroup()?;
+    let own = locate::own_cgroup(None)?;
     let mut place = own.as_str();
     let mut closed = None;
     let mut is_enclosed = false;
@@ -140,7 +140,7 @@ impl Limited {
             write(directory, name, value.as_bytes())
                 .map_err(|error| format!("cannot write {value} to {}: {}", name.to_string_lossy(), in_words(&error)))?;
         }
-        let home = locate::own_cgroup()?;
+        let home = locate::own_cgroup(None)?;
         let home = rustix::fs::open(&*home, DIRECTORY, Mode::empty())
             .map_err(|errno| format!("cannot open {home}: {}", cause(errno.raw_os_error())))?;
         Ok(Limited { limits, home, hits: Cell::default() })

@@ -3,12 +3,14 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, open, stat, statfs};
 
 use super::directory::{READ, read_whole};
+use crate::sys;
 use crate::voice::in_words;
 
 /// `CGROUP2_SUPER_MAGIC` of linux/magic.h.
@@ -17,12 +19,12 @@ const CGROUP2_MAGIC: u64 = 0x6367_7270;
 /// Where cgroup2 is mounted on nearly every host: pure, then hybrid.
 const USUAL_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
-/// The directory of the cgroup that this process is in.
+/// The directory of the cgroup that this process is in. A pidfd of it is a help.
 ///
 /// # Errors
 /// Why it has none that can be reached.
-pub(super) fn own_cgroup() -> Result<String, String> {
-    cgroup_of("self")
+pub(super) fn own_cgroup(pidfd: Option<BorrowedFd<'_>>) -> Result<String, String> {
+    find("self", pidfd.and_then(sys::cgroup_id))
 }
 
 /// The same of a process by its name in /proc, which the caller must know to show our PID namespace.
@@ -30,18 +32,27 @@ pub(super) fn own_cgroup() -> Result<String, String> {
 /// # Errors
 /// As above.
 pub(in crate::boundary) fn cgroup_of(process: &str) -> Result<String, String> {
+    find(process, None)
+}
+
+/// Finds the cgroup of this process, whose number it may be, name_to_handle_at(2).
+fn find(process: &str, number: Option<u64>) -> Result<String, String> {
     let file = format!("/proc/{process}/cgroup");
     let text = open(&*file, READ, Mode::empty())
         .map_err(io::Error::from)
         .and_then(read_whole)
         .map_err(|error| format!("cannot read {file}: {}", in_words(&error)))?;
     let path = v2_path(&text).ok_or("this kernel has no cgroup v2")?;
-    // In another namespace the mount may be from outside of it, where the same path means somebody else's cgroup.
-    let usual = if sees_all_cgroups() { &USUAL_MOUNTS[..] } else { &[] };
-    let found = usual
-        .iter()
-        .map(|mount| join(mount, path))
-        .find(|directory| statfs(&**directory).is_ok_and(|status| u64::try_from(status.f_type) == Ok(CGROUP2_MAGIC)));
+    let is_cgroup = |directory: &String| {
+        statfs(directory.as_str()).is_ok_and(|status| u64::try_from(status.f_type) == Ok(CGROUP2_MAGIC))
+    };
+    // In another namespace the mount may be from outside of it, where the same path means somebody else's cgroup. To ask for
+    // the namespace takes as long as all else here.
+    let is_meant = |directory: &String| match number {
+        Some(number) => stat(directory.as_str()).is_ok_and(|status| status.st_ino == number),
+        None => sees_all_cgroups(),
+    };
+    let found = USUAL_MOUNTS.iter().map(|mount| join(mount, path)).find(is_cgroup).filter(is_meant);
     if let Some(directory) = found {
         return Ok(directory);
     }
@@ -97,7 +108,23 @@ pub(super) fn unescape(field: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::process::{PidfdFlags, pidfd_open};
+
     use super::*;
+
+    #[test]
+    fn our_cgroup_is_the_same_with_a_number_and_without() {
+        let pidfd = pidfd_open(sys::own_pid(), PidfdFlags::empty()).expect("our own pidfd");
+        let Ok(directory) = own_cgroup(None) else { return eprintln!("no cgroup v2 is mounted here") };
+        assert_eq!(own_cgroup(Some(pidfd.as_fd())).as_ref(), Ok(&directory));
+        // Who is not told the right one looks at all mounts.
+        assert_eq!(find("self", Some(0)).as_ref(), Ok(&directory));
+        if let Some(number) = sys::cgroup_id(pidfd.as_fd()) {
+            assert_eq!(stat(directory.as_str()).map(|status| status.st_ino), Ok(number));
+        }
+    }
 
     #[test]
     fn a_path_is_the_line_of_the_v2_hierarchy() {
