@@ -174,11 +174,11 @@ impl Drop for StoppedBus {
     }
 }
 
-/// The child that is to be the keeper, once it waits: in its session it has nothing else to do.
+/// The child that is to be the keeper, once it waits: in its group it has nothing else to do.
 fn waiting_keeper(running: &Running) -> u32 {
     let deadline = Instant::now() + BOUND;
     let waits = |pid: u32| {
-        kin::group_and_session(pid).is_some_and(|(_, session)| session == pid)
+        kin::group_and_session(pid).is_some_and(|(group, _)| group == pid)
             && kin::state_and_parent(pid).is_some_and(|(state, _)| state == "S")
     };
     loop {
