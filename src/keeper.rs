@@ -89,10 +89,11 @@ pub const NAME: &CStr = c"tk-keeper";
 pub fn settle_in(setup: &Setup) -> Result<(), Errno> {
     sys::go_by(NAME);
     if setup.plan.session == Session::Own {
-        // A group is enough, and better: a session has its own share of the CPUs, sched(7), for which each wake-up waits where
-        // others take them. Only under GNU's rules the command has no session but ours, and must not reach the terminal.
-        let has_commands_session = setup.plan.policy.personality == Personality::Gnu && setup.has_terminal;
-        let left = if has_commands_session { Err(Errno::PERM) } else { setpgid(None, None) };
+        // A session has its own share of the CPUs, sched(7), autogroup: a storm in the tree can't take it. Under GNU's rules the
+        // tree is in it anyway, and only waits for its share where others take the CPUs: there a group is enough, unless the
+        // command is to be kept from a terminal.
+        let has_none = setup.plan.policy.personality == Personality::Gnu && !setup.has_terminal;
+        let left = if has_none { setpgid(None, None) } else { Err(Errno::PERM) };
         left.or_else(|_| setsid().map(drop))?;
         // What was sent to the caller's group before that has reached the front too, and is the front's to pass on.
         let _ = sys::read_signals(setup.ties.signals.as_fd());

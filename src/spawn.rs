@@ -24,7 +24,7 @@ pub struct Birth<'a> {
     /// Instead it gets a group of its own in the keeper's session and leads neither, as below GNU timeout: setsid(1) and
     /// setpgid(2) do what they do in a script. The tree shares the keeper's autogroup then, sched(7), and the kernel looks
     /// through the group at each end of a child of the keeper's: thousands take several times as long to end. The keeper has
-    /// the caller's session, unless that has a terminal.
+    /// the caller's session then, unless that has a terminal.
     pub founds_group: bool,
     /// SIGKILL of the keeper kills it at once.
     pub dies_with_keeper: bool,
